@@ -17,7 +17,15 @@ from ninefold.answer.decision import are_decided, decide
 from ninefold.answer.facts import Facts
 from ninefold.answer.needed import rounds_for_pair
 from ninefold.answer.screen import more_notes, narrowed, screen
-from ninefold.answer.words import NOT_KNOWN, clause, disturbed, interval, percent, shown
+from ninefold.answer.words import (
+    OPEN_LEAD,
+    clause,
+    disturbed,
+    interval,
+    percent,
+    shown,
+    speedup,
+)
 from ninefold.numbers import counted
 from ninefold.progress import aligned
 from ninefold.stats.verdicts import UNDECIDED, Pair, Settings, Values
@@ -26,8 +34,6 @@ from ninefold.tournament.taken import TakenTurn
 
 if TYPE_CHECKING:
     import pandas as pd
-
-LIKELY = 0.5  # a confidence that is worth a word while nothing is decided
 
 
 @dataclass(frozen=True)
@@ -181,34 +187,35 @@ def lead_of(
     """Return what was shown, and no more; the table has how each step compares."""
     if best is None:
         return (
-            f"Which step is the fastest in this process is {NOT_KNOWN}: there was time for "
+            f"{OPEN_LEAD} in this process: there was time for "
             f"{counted(rounds, 'round')}, and it takes more; raise minutes."
         )
     against = best if len(names) != 2 else next(name for name in names if name != baseline)
     pair = pair_of(pairs, baseline, against)
-    how = "" if pair is None else clause(pair, settings)
-    if len(names) == 2:
-        needed = (
-            rounds_for_pair(pair, settings.same) if pair and pair.verdict in UNDECIDED else None
-        )
+    if len(names) == 2 and pair is not None:
+        needed = rounds_for_pair(pair, settings.same) if pair.verdict in UNDECIDED else None
         more = f"; about {needed} rounds would decide it" if needed else ""
-        return f"In this process {how}{more}."
+        return in_this_process(f"{clause(pair, settings)}{more}.")
+    how = "" if pair is None else f", {speedup(pair, settings)}"
     verdicts = {p.verdict for n in names if (p := pair_of(pairs, best, n)) is not None}
     sure = f"within {100 * settings.same:g} % of"
     if decided and verdicts == {"slower"}:
-        head = f"{best} is the fastest"
+        said = f"{best} is the fastest{how}"
     elif decided and verdicts == {"tie"}:
-        head, how = f"all steps are {sure} the fastest", ""
+        said = f"all steps are {sure} the fastest"
     elif decided:
-        head = f"{best} is {sure} the fastest, with {percent(chance)} confidence"
+        said = f"{best} is {sure} the fastest, with {percent(chance)} confidence{how}"
     else:
-        head = (
-            f"it is not decided after {counted(rounds, 'round')} which step is the fastest; "
-            f"{best} has the shortest times so far"
-        )
-        if chance >= LIKELY:
-            head += f", with {percent(chance)} confidence {sure} it"
-    return f"In this process {head}{how and f': {how}'}."
+        so_far = f"{best} has the shortest times after {counted(rounds, 'round')}{how}"
+        said = f"{OPEN_LEAD}: {so_far}"
+    return in_this_process(f"{said}.")
+
+
+def in_this_process(said: str) -> str:
+    """A sentence with what it holds for."""
+    if said.startswith(OPEN_LEAD):
+        return said.replace(OPEN_LEAD, f"{OPEN_LEAD} in this process", 1)
+    return f"In this process {said}"
 
 
 def pair_of(pairs: Sequence[Pair], first: str | None, second: str) -> Pair | None:

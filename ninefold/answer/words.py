@@ -11,42 +11,56 @@ from ninefold.tournament.taken import Counted
 
 TOLD = 0.1  # share of the turns from which on it is said that they were left out
 NOT_KNOWN = "not known yet"
+OPEN_LEAD = "Not decided"
 
 
 def clause(pair: Pair, settings: Settings, what: str = "") -> str:
-    """How the second of a pair compares with the first, and how sure that is; what: as below."""
-    number = f"{shown(pair.speedup)}; " if pair.verdict == "tie" else ""
+    """How the second of a pair compares with the first, and how sure that is.
+
+    what: in which else than time.
+    """
+    has_number = pair.verdict in ("faster", "slower")
+    number = "" if has_number else f"{shown(pair.speedup)}; "
     sure = f"{settings.confidence:g} % interval {interval(pair)}"
     return f"{compared(pair, settings.same, what)} ({number}{sure})"
 
 
-def excluded(pair: Pair) -> str:
-    """Which differences the interval of a pair excludes."""
-    if pair.low is None or pair.high is None:
-        return "no slow-down is excluded"
-    ends = (("slow-down", 100 / pair.low - 100), ("gain", 100 * pair.high - 100))
-    said = [f"a {what} above {math.ceil(round(of, 6))} %" for what, of in ends if of > 0]
-    return f"{' and '.join(said)} {'are' if len(said) > 1 else 'is'} excluded"
-
-
 def compared(pair: Pair, same: float, what: str = "") -> str:
-    """How the second of a pair compares with the first. what: in which else than time."""
+    """How the second of a pair compares with the first. what: as above."""
     base, other, number = pair.first, pair.second, f"{shown(pair.speedup)} times as fast"
     if pair.verdict == "tie":
         return f"{other} and {base} are equally fast{what} within {100 * same:g} %"
     if pair.verdict in UNDECIDED:
-        found = number if pair.low is None else f"{number}; {excluded(pair)}"
-        return f"{other} is not shown to differ from {base}{what}: {found}"
+        return f"{OPEN_LEAD}: {may_be(pair)}{what}"
     if pair.verdict == "slower":
         return f"{other} is slower than {base}: {number}{what}"
     return f"{other} is {number} as {base}{what}"
 
 
+def may_be(pair: Pair) -> str:
+    """What the interval of a pair leaves open: `B may be up to 5 % slower or 13 % faster than A`.
+
+    What is 5 % slower takes 5 % longer.
+    """
+    other, base = pair.second, pair.first
+    if pair.low is None or pair.high is None:
+        return f"how {other} compares with {base} is not known yet"
+    ends = ((100 / pair.low - 100, "slower"), (100 * pair.high - 100, "faster"))
+    said = [f"{math.ceil(round(of, 6))} % {word}" for of, word in ends if of > 0]
+    return f"{other} may be up to {' or '.join(said)} than {base}"
+
+
+def speedup(pair: Pair, settings: Settings) -> str:
+    """How many times as fast the second of a pair is as the first, with its interval."""
+    sure = f"{settings.confidence:g} % interval {interval(pair)}"
+    return f"{shown(pair.speedup)} times as fast as {pair.first} ({sure})"
+
+
 def disturbed(counted: Counted, busy: float | None, told: float = TOLD) -> Iterator[str]:
     """What disturbed the turns, if it did. told: the share left out from which on it is said."""
     if counted.busy:
-        used = "" if busy is None else f" (other programs used {100 * busy:.0f} % of the CPU time)"
-        yield f"Most turns were disturbed{used}: these are times under that load."
+        used = "something" if busy is None else f"other programs used {100 * busy:.0f} % of the CPU"
+        yield f"These are times under load: {used}, in most turns."
     elif (left := sum(counted.left_out.values())) >= told:
         yield f"{100 * left:.0f} % of the turns were disturbed and left out."
 

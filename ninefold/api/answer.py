@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ninefold import report as reports
-from ninefold.answer.screen import more_notes, screen
+from ninefold.answer.screen import ROWS, more_notes, screen
 from ninefold.answer.words import content
 from ninefold.api import NOTES, running
 from ninefold.api.show import in_arguments, source_line
@@ -177,7 +177,7 @@ class Answer:
 
     def __repr__(self) -> str:
         table = self._table or Table("", [], [])
-        rows = lines(table, len(table.rows), len(table.columns)) if table.rows else []
+        rows = lines(table, ROWS, len(table.columns)) if table.rows else []
         notes = [f"failed: {cell}: {why}" for cell, why in self.failed.items()]
         notes += [*[self._control] * bool(self._control), *self.caveats]
         commands = [f"{name}: {one_line(command)}" for name, command in self._commands]

@@ -15,7 +15,7 @@ from ninefold.bench.contestant import Batch, Command, Hello
 
 PER_EXAMPLE = " in examples a second"
 UNSEEN = "no network of torch.nn was seen to get a tensor in training"
-LEARNING_RATE = "It is another batch size: the learning rate may have to change."
+LEARNING_RATE = "The learning rate may have to change."
 
 
 class Taken(NamedTuple):

@@ -97,7 +97,7 @@ def of_machine(cores: int) -> list[Cure]:
         ),
         Cure(
             "channels_last", "channels_last", "In channels_last",
-            "model.to(memory_format=torch.channels_last), and so the images", NETWORK,
+            "model.to(memory_format=torch.channels_last), and the images", NETWORK,
             lambda script: None if script["convolutions"] else "no convolution",
         ),
         Cure(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from ninefold.answer.needed import rounds_for_side
-from ninefold.answer.words import excluded, interval, shown
+from ninefold.answer.words import interval, may_be, shown
 from ninefold.errors import Failure, Slower, Undecided
 from ninefold.numbers import counted
 from ninefold.stats.statistics import estimate
@@ -14,7 +14,7 @@ from ninefold.stats.verdicts import Pair, Settings
 from ninefold.types import LEAST_ROUNDS
 
 PASSES, FAILS, UNDECIDED = "passes", "fails", "undecided"
-SAID = {PASSES: "passes", FAILS: "fails", UNDECIDED: "is undecided"}
+SAID = {PASSES: "passes", FAILS: "fails", UNDECIDED: "undecided"}
 
 
 def verdict(pair: Pair, allowed: float) -> str:
@@ -31,13 +31,15 @@ def least_speedup(allowed: float) -> float:
 
 
 def sentence(pair: Pair, allowed: float, settings: Settings, what: str = "") -> str:
-    """What was found, and what it excludes. what: in which else than time."""
+    """The verdict, and what it rests on. what: in which else than time."""
     state, share = verdict(pair, allowed), f"{100 * allowed:g} %"
-    if state != UNDECIDED:
-        end = f"not slower by {share}" if state == PASSES else f"slower by more than {share}"
-    else:
-        end = excluded(pair)
-    return f"{_is(pair, what)} ({settings.confidence:g} % interval {interval(pair)}): {end}"
+    found = {
+        PASSES: f"{pair.second} is not {share} slower than {pair.first}{what}",
+        FAILS: f"{pair.second} is more than {share} slower than {pair.first}{what}",
+        UNDECIDED: f"{may_be(pair)}{what}, and {share} slower is allowed",
+    }[state]
+    sure = f"{shown(pair.speedup)}; {settings.confidence:g} % interval {interval(pair)}"
+    return f"Gate {SAID[state]}: {found} ({sure})."
 
 
 def failure(pair: Pair, allowed: float, minutes: float, what: str = "") -> Failure | None:

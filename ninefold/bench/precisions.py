@@ -103,5 +103,5 @@ def sentences(said: Mapping[str, Precision]) -> Iterator[str]:
         for name, found in said.items()
     ]
     first = next(iter(said.values()))
-    by = f"as {first['framework']} chooses" if first["framework"] else "by autocast of the hook"
+    by = f"as {first['framework']} chooses" if first["framework"] else "by autocast that bench adds"
     yield f"Seen in the first step: {', '.join(each)}, {by}."

@@ -58,13 +58,14 @@ class Judgement:
 
     def __str__(self) -> str:
         first, second = self.names
-        more = "" if self.needed is None else f", about {self.needed} seeds would decide it"
+        more = "" if self.needed is None else f"; about {self.needed} in all would decide it"
         sure = "interval not known yet"
         if self.low is not None and self.high is not None:
             sure = f"95 % interval {self.low:+.4g} to {self.high:+.4g}"
+        side = "higher" if self.difference > 0 else "lower"
         return (
-            f"{self.verdict}{more}: {second}'s score is {self.difference:+.4g} from {first}'s "
-            f"({sure}; {self.word}) after {self.seeds} seeds"
+            f"{self.verdict}: {second}'s score is {abs(self.difference):.4g} {side} than {first}'s "
+            f"({sure}; {self.word}) after {self.seeds} seeds{more}"
         )
 
 

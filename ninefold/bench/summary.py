@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -13,13 +12,14 @@ from typing import Any
 from ninefold.answer.needed import rounds_for_pair
 from ninefold.answer.screen import NOTES, narrowed, screen
 from ninefold.answer.times import Times
-from ninefold.answer.words import clause, content, disturbed, shown
+from ninefold.answer.words import clause, content, disturbed, shown, speedup
 from ninefold.bench import batches, gate, precisions, strategies
+from ninefold.bench.cures import BOUNDS
 from ninefold.bench.engine import Found
 from ninefold.bench.same import Same, same
 from ninefold.bench.same import sentences as sentences_of_same
 from ninefold.errors import Undecided, one_line
-from ninefold.numbers import counted
+from ninefold.numbers import counted, plural
 from ninefold.progress import aligned
 from ninefold.stats.verdicts import UNDECIDED, WITHIN, Pair
 from ninefold.tables import code, plain
@@ -36,17 +36,25 @@ MARK = "<!-- ninefold bench -->"  # by which a later comment finds the one that 
 
 
 def sentence(found: Found, times: Times) -> str:
-    """What was shown, and no more: each command against the first."""
+    """What was shown, and no more: of several commands how the best compares with the first."""
     if is_early(found, times):
         return (
-            "Which is faster is not known yet: there was time for "
-            f"{counted(found.rounds, 'round')}, and it takes {LEAST_ROUNDS} that count; "
-            f"--minutes {minutes_for(found, max(LEAST_ROUNDS, found.rounds + 1)):g} would do."
+            f"Not decided: there was time for {counted(found.rounds, 'round')}, and an answer "
+            f"takes {LEAST_ROUNDS} that count."
         )
-    clauses = [*map(partial(against_first, found, times), times.against_baseline)]
+    pairs, best = times.against_baseline, told(times)
+    said = against_first(found, times, best)
+    if len(pairs) > 1 and best.verdict not in ("faster", *UNDECIDED):
+        number = speedup(best, found.settings)
+        said = f"No command is faster than {best.first}; the closest is {best.second}, {number}"
+    more = [
+        f"{count} more {plural(count, 'is', 'are')} {what}"
+        for verdicts, what in ((("faster",), "faster, too"), (UNDECIDED, "not decided"))
+        if (count := sum(pair.verdict in verdicts for pair in pairs if pair is not best))
+    ]
     mostly = max(_not_counted(found, name)[3] for name in found.names) > MOSTLY
-    apart = "One after another, " if found.apart else ""
-    return f"{apart}{'In steps alone, ' if mostly else ''}{'; '.join(clauses)}."
+    where = "; ".join(["one after another"] * found.apart + ["in steps alone"] * mostly)
+    return f"{'; '.join([said, *more])}{where and f' ({where})'}."
 
 
 def is_early(found: Found, times: Times) -> bool:
@@ -64,6 +72,10 @@ def against_first(found: Found, times: Times, pair: Pair) -> str:
     if found.examples.get(other, 1.0) != 1 and {first, other} <= times.seconds.keys():
         longer = times.seconds[other] / times.seconds[first]
         said += f"; its steps take {shown(longer)} times as long"
+    one, several = (found.told[name].get("world", 1) for name in (first, other))
+    if one != several and pair.speedup:
+        share = 100 * pair.speedup * one / several
+        said += f"; each of its {counted(several, 'process', 'processes')} does {share:.0f} %"
     if pair.verdict == WITHIN:
         return f"{said}; alternating itself changes the times by as much"
     if pair.verdict in UNDECIDED and (rounds := rounds_for_pair(pair, found.same)):
@@ -74,22 +86,37 @@ def against_first(found: Found, times: Times, pair: Pair) -> str:
 def next_step(found: Found, times: Times) -> str:
     """What to do now: use a command, or what would decide it; empty: nothing is left to do."""
     if found.paced:
-        return "--apart, or --whole"
+        return "--apart, one command at a time"
     if is_early(found, times):
         return f"--minutes {minutes_for(found, max(LEAST_ROUNDS, found.rounds + 1)):g}"
-    if found.helps is not None:
-        return next_for(found, [*found.helps.open])
-    open_ = [pair for pair in times.against_baseline if pair.verdict in UNDECIDED]
-    return next_for(found, open_) if open_ else f"use {_to_use(times)}"
+    pairs = times.against_baseline if found.helps is None else found.helps.open
+    if open_ := [pair for pair in pairs if pair.verdict in UNDECIDED]:
+        return next_for(found, open_)
+    used = to_use(found, times)
+    unsure = ", if it trains as well" if found.examples.get(used, 1.0) != 1 else ""
+    return used and f"use {used}{unsure}"
 
 
-def _to_use(times: Times) -> str:
-    """The fastest; where that is not shown, all that are faster than the first."""
+def told(times: Times) -> Pair:
+    """The pair that the sentence tells: the fastest of those that are faster than the first; else
+    of those that are open, else of all.
+    """
     pairs = times.against_baseline
-    if all(pair.verdict == "tie" for pair in pairs):
-        return "any"
-    faster = [str(pair.second) for pair in pairs if pair.verdict == "faster"]
-    return " or ".join(faster) if faster and not times.decided else str(times.best)
+    faster = [pair for pair in pairs if pair.verdict == "faster"]
+    open_ = [pair for pair in pairs if pair.verdict in UNDECIDED]
+    return max(faster or open_ or pairs, key=lambda pair: pair.speedup or 0.0)
+
+
+def to_use(found: Found, times: Times) -> str:
+    """What is to be used once nothing is open."""
+    if found.helps is not None:
+        named = [str(cure["name"]) for cure in found.helps.cures[:1]]
+        together = [str(found.helps.together.second)] if found.helps.together else []
+        return next(iter([*together, *named]), "")
+    best = told(times)
+    if best.verdict == "tie":
+        return "either" if len(found.names) == 2 else best.first
+    return str(best.second if best.verdict == "faster" else best.first)
 
 
 def next_for(found: Found, pairs: Sequence[Pair]) -> str:
@@ -157,8 +184,12 @@ def table(found: Found, times: Times) -> list[tuple[str, ...]]:
         wall = f"{1000 * times.seconds[name]:.4g}" if name in times.seconds else ""
         rate = [f"{(counts[name] or 0) / times.seconds[name]:,.4g}" for _ in of_steps]
         cells = times.cells(name)
-        if has_few(times.pair(times.baseline, name)):
+        if found.paced and name != times.baseline:
+            cells = "", "", "not decided"
+        elif has_few(times.pair(times.baseline, name)):
             cells = cells[0], "", FEW
+        elif name in BOUNDS:
+            cells = *cells[:2], "upper bound"
         memory = [f"{peaks[name] / 2**30:.2f}" for _ in of_memory]
         rows.append((name, *rate, wall, *cells, *memory, one_line(command.text)))
     return rows
@@ -215,6 +246,10 @@ def notes(found: Found, times: Times) -> Iterator[str]:
     for name in found.names:
         if (count := found.told[name].get("optimizers", 1)) > 1:
             yield f"{name} has {count} optimizers: a step ends with that which steps least often."
+
+
+def conditions(found: Found) -> Iterator[str]:
+    """One line for each thing that tells how it was measured, and changes no answer."""
     if found.cuda and len(found.names) > 1 and not found.apart:
         yield "Each took its first step after that of the one before, as they use a GPU."
     if found.starts:
@@ -223,25 +258,17 @@ def notes(found: Found, times: Times) -> Iterator[str]:
         yield f"The rounds had new processes and {counted(turns, 'turn')}; {starts}."
 
 
-def paced(found: Found) -> str:
-    """How steps catch up after a pause."""
-    seen = [
-        f"{name}'s take {1000 * of.first:.4g} ms right after one of {of.pause:.1f} s and "
-        f"{1000 * of.later:.4g} ms later"
-        for name, of in found.paced.items()
-    ]
-    return f"steps catch up after a pause ({'; '.join(seen)})"
-
-
 def no_verdict(found: Found) -> Undecided | None:
     """Why turns show nothing, if it is so."""
     if not found.paced:
         return None
-    command = next(each for each in found.commands if each.name in found.paced)
+    name, of = next(iter(found.paced.items()))
+    command = next(each for each in found.commands if each.name == name)
     return Undecided(
         "command",
         command.text,
-        f"its {paced(found)}".replace(f"({command.name}'s take", "(they take"),
+        f"its steps catch up after a pause: {1000 * of.first:.4g} ms right after one of "
+        f"{of.pause:.1f} s, {1000 * of.later:.4g} ms later",
         "steps are compared in turns if they wait for no clock and for nothing from outside",
         "--apart pauses no command for another, --whole times full runs",
     )
@@ -250,13 +277,10 @@ def no_verdict(found: Found) -> Undecided | None:
 def lead(found: Found, times: Times, verdict: str | None) -> str:
     """The answer in one line. verdict: of the gate, None without one."""
     if found.paced:
-        return (
-            f"No verdict: {paced(found)}. A clock, or what feeds them, goes on while a command has "
-            "no turn: add --apart, which pauses no command for another, or --whole."
-        )
+        names = " and ".join(found.paced)
+        return f"Not decided: {names} catches up after each pause, so that taking turns misleads."
     if verdict is not None and found.allowed is not None:
-        said = gate.sentence(times.pairs[0], found.allowed, found.settings, found.what)
-        return f"{said}; the gate {gate.SAID[verdict]}."
+        return gate.sentence(times.pairs[0], found.allowed, found.settings, found.what)
     if found.helps is not None and not is_early(found, times):
         return found.helps.lines[0]
     return sentence(found, times)
@@ -266,6 +290,7 @@ def text(found: Found, keep: Path, verdict: str | None, whole: bool) -> str:
     """What a terminal shows. verdict: as above. whole: with all rows and notes."""
     times = found.times()
     rows, said = table(found, times), [*notes(found, times)]
+    said += conditions(found) if whole else ()
     shown_rows = rows if whole else narrowed(rows, times.seconds)
     most = None if whole else min(NOTES, LINES - 5 - len(shown_rows[1:]))
     next_ = next_step(found, times)
@@ -299,7 +324,7 @@ def _parts(found: Found, verdict: str | None) -> tuple[str, str, str]:
     of_rows = [tuple(map(plain, row)) for row in (header, *rows)]
     lines = [f"| {' | '.join(r)} |" for r in (of_rows[0], ("---",) * len(header), *of_rows[1:])]
     commands = [f"{plain(c.name)}: {code(c.text)}" for c in found.commands]
-    more = [f"- {line}" for line in (*notes(found, times), *commands)]
+    more = [f"- {line}" for line in (*notes(found, times), *conditions(found), *commands)]
     return lead(found, times, verdict), "\n".join(lines), "\n".join(more)
 
 
@@ -310,7 +335,7 @@ def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
     return {
         "version": VERSION,
         "sentence": lead(found, times, verdict),
-        "notes": [*notes(found, times)],
+        "notes": [*notes(found, times), *conditions(found)],
         "exit": exit_code,
         "seed": found.seed,
         "commands": [

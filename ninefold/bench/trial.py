@@ -246,9 +246,8 @@ class Trial(Bench):
         """What helps, and with which line; what it could bring at most; what is not decided."""
         if not self._tried.keys() & pairs.keys():
             yield f"No change looked faster after {counted(self.found.rounds, 'round')}."
-        elif not named and together is not None:
-            found = f"together ({together.second}) they are {times_as_fast(together)}"
-            yield f"No change alone is shown to help; {found}."
+        elif together is not None:
+            yield f"With {together.second} it is {times_as_fast(together)}."
         elif not named:
             yield f"No change is shown to help after {counted(self.found.rounds, 'round')}."
         for name, pair in named:
@@ -256,8 +255,6 @@ class Trial(Bench):
             line = ", ".join(filter(None, (self._line(cure), self._where(cure))))
             than = "" if base == AS_IT_IS else f" as with {base} alone"
             yield f"{cure.does} it is {times_as_fast(pair, than)}: {line}."
-            if together is not None and name == named[0][0]:
-                yield f"Together ({together.second}) they are {times_as_fast(together)}."
             yield from self._costs(name, pair)
         for bound, (does, _) in BOUNDS.items():
             if bound in pairs and pairs[bound].verdict == "faster":

@@ -278,15 +278,15 @@ def test_the_sentence_claims_what_was_shown_and_always_says_in_this_process() ->
     assert found(0.5).sentence.startswith("In this process b is 2.000 times as fast as <a> (95 %")
     assert found(1.0).sentence.startswith("In this process b and <a> are equally fast within 2 % (")
     open_ = found(1.1, noise=0.2)
-    assert open_.sentence.startswith("In this process b is not shown to differ from <a>: 0.914")
+    assert open_.sentence.startswith("Not decided in this process: b may be up to 28 % slower or")
     assert not open_.decided
     assert open_.best == "<a>"
     assert 0.5 < open_.chance < 0.98
     none = found(1.0, rounds=0)
     assert (none.best, none.decided) == (None, False)
-    assert "in this process is not known yet" in none.sentence
+    assert none.sentence.startswith("Not decided in this process: there was time for 0 rounds")
     beside = found(1.5, busy=0.31, late=6).caveats
-    assert "Most turns were disturbed (other programs used 31 % of the CPU time)" in beside[0]
+    assert "under load: other programs used 31 % of the CPU, in most turns" in beside[0]
     bursts = found(1.5, busy=0.31, late=2).caveats
     assert "33 % of the turns were disturbed and left out." in bursts[0]
     assert not found(1.5, busy=0.04, late=6).caveats
@@ -316,7 +316,7 @@ def test_all_are_told_against_the_first_or_the_baseline_and_above_1_is_faster() 
         found = {pair.second: pair.speedup for pair in of.against_baseline}
         assert found == pytest.approx(speedups, rel=0.01)
         assert of.best == "b"
-        assert of.sentence.startswith("In this process b is the fastest: ")
+        assert of.sentence.startswith("In this process b is the fastest, ")
         assert of.cells(baseline or "a") == ("1", "", "baseline")
 
 

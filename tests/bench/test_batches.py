@@ -251,7 +251,7 @@ def test_batches_of_another_size_make_a_speedup_one_of_examples() -> None:
     assert ratios == {"A": 1, "B": 4, "C": 1}
     assert [*sentences("A", seen, ratios)] == [
         "A step of B takes 4 times as many examples as one of A: speedups are of examples a "
-        "second. It is another batch size: the learning rate may have to change."
+        "second. The learning rate may have to change."
     ]
     assert factors([A, C], said, seen) == {}
     assert [*sentences("A", {"A": SIXTEEN, "C": SIXTEEN}, {})] == []

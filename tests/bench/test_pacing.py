@@ -64,17 +64,15 @@ def test_steps_that_wait_for_a_deadline_get_no_verdict_and_a_line_says_what_does
 ) -> None:
     words = (command("deadline"), command("cold"), "--json=found.json", "--markdown=found.md")
     done = scripts.run(*QUICK, "--minutes=0.4", "--name=paced", "--name=not", *words, code=9)
-    assert done.stdout.startswith("No verdict: steps catch up after a pause (paced's take ")
-    assert done.stdout.splitlines()[0].endswith(
-        "add --apart, which pauses no command for another, or --whole."
-    )
+    assert done.stdout.startswith("Not decided: paced catches up after each pause")
+    assert "next: --apart, one command at a time" in done.stdout.splitlines()[-1]
     assert f"error: command={command('deadline')}: its steps catch up after a pause" in done.stderr
     assert "--whole times full runs" in done.stderr
     found = json.loads((scripts.folder / "found.json").read_text())
     assert found["exit"] == 9
     assert [each["catches_up"] for each in found["commands"]] == [True, False]
     assert [(pair["low"], pair["verdict"]) for pair in found["pairs"]] == [(None, "too few rounds")]
-    assert "No verdict: " in (scripts.folder / "found.md").read_text()
+    assert "Not decided: " in (scripts.folder / "found.md").read_text()
     assert scripts.survivors() == []
 
 

@@ -202,7 +202,7 @@ def test_a_speedup_is_of_examples_and_the_time_of_a_step_that_of_a_step() -> Non
     ]  # fmt: skip
     first, *_ = summary.notes(found, times)
     assert "A step of ddp takes 2 times as many examples as one of none: speedups are of" in first
-    assert "It is another batch size: the learning rate may have to change." in first
+    assert "The learning rate may have to change." in first
 
 
 def test_a_divided_batch_is_compared_by_the_time_of_a_step() -> None:

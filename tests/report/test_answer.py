@@ -173,7 +173,7 @@ def test_the_verdict_of_a_row_is_against_the_recommended_one_as_the_answer_is():
     assert found.answer.lead == "Use ddp, fp32: 2.48 times as fast as none, fp32."
     table = results(found.groups[0])
     titles = [column.title for column in table.columns]
-    verdict, speedup = titles.index("verdict"), titles.index("speedup, 95 % interval")
+    verdict, speedup = titles.index("vs best"), titles.index("speedup, 95 % interval")
     words = {row[0].text: row[verdict].word for row in table.rows}
     assert {name: word and word.text for name, word in words.items()} == {
         "ddp, fp32": "use this", "ddp, autocast": "as fast", "none, autocast": "slower",

@@ -132,7 +132,7 @@ def test_a_larger_error_is_worse_and_never_in_percent_or_points(errors):
     files = ("report.md", "report.html", "report.json", "figure.svg")
     for text in (*map(errors.text, files), errors.console):
         assert not re.search(r"[0-9] points|percentage points|RMSE %|% test RMSE|RMSE, %", text)
-    for words in ("less than 0.5 m above none, fp32's", ", at most +0.", "| RMSE, m ",
+    for words in ("less than 0.5 m above none, fp32's", ", at worst +0.", "| RMSE, m ",
                   "MAE, m (less is better)", "Time to a test RMSE of 54."):  # fmt: skip
         assert words in errors.text("report.md"), words
 

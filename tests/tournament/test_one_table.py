@@ -22,6 +22,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from benchmarks import ours
 from ninefold.api.session import StepTaker, WarmUps
+from ninefold.answer.facts import facts_of
 from ninefold.answer.times import times
 from ninefold.bench.contestant import Command
 from ninefold.bench.engine import Bench, Found
@@ -30,10 +31,8 @@ from ninefold.launch import forkserver
 from ninefold.launch.turns import TurnTaker
 from ninefold.stats.verdicts import Settings
 from ninefold.tournament.budget import Budget
-from ninefold.tournament.contestant import Entries
+from ninefold.tournament.contestant import Entries, Look
 from ninefold.tournament.rounds import Tournament
-from ninefold.tournament.contestant import Look
-from ninefold.tournament.taken import counted
 
 class Mixed(Entries):
     names, done = ["configuration", "function", "script"], 0
@@ -59,15 +58,13 @@ if __name__ == "__main__":
     job = ours.job("clock.warmup=2", "logger=quiet")
     forkserver.start(job.resolved)
     command = Command(f"{sys.executable} theirs.py", "script")
-    bench = Bench(Found([command], 1.0, 0.02, "time", False, None), Path("kept"))
+    bench = Bench(Found([command], 1.0, 0.02, False, None), Path("kept"))
     warm_ups = WarmUps(["function"], lambda: 0.0, 1.0)
     with ExitStack() as alive:
         mixed = Mixed()
-        tournament = Tournament(
-            mixed, Budget(seconds=1.0, turns=2, late=1e9), lambda: Look(settled=False)
-        )
+        tournament = Tournament(mixed, Budget(seconds=20.0, turns=2, rounds=3), lambda: Look(False))
         tournament.run()
-    found = times(Mixed.names, counted(tournament.log.turns), Settings())
+    found = times(facts_of(Mixed.names, tournament.log.turns, {}, mixed.done, Settings()))
     print(tournament.ended, mixed.done)
     print({row["seconds"] for row in found.rows() if row["step"] == "function"})
     print(found)
@@ -83,8 +80,8 @@ def test_a_configuration_a_function_and_a_foreign_script_are_compared_in_one_tab
     path = f"{shell.folder}:{ROOT}:{os.environ.get('PYTHONPATH', '')}"
     done = shell.run("mixed.py", env={"PYTHONPATH": path})
     assert done.returncode == 0, done.stderr
-    ended, turns, sentence, _, *rows = done.stdout.splitlines()[-7:]
-    assert ended == "budget 3"
+    ended, turns, sentence, _, _, *rows = done.stdout.splitlines()[-10:-2]
+    assert ended == "rounds 3"
     assert "the fastest" in sentence
     assert {row.split()[0] for row in rows} == {"configuration", "function", "script"}
     assert turns == "{0.02}"  # seconds of a step may follow the speedups, those of its turns do not

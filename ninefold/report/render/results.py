@@ -108,7 +108,7 @@ def results(group: Group) -> Table:
     columns: dict[str, Show] = {
         f"s/epoch{', ± 95 %' * any(known)}": figures_of(group, SECONDS.key, spread=True),
         f"speedup, {group.settings.confidence:.3g} % interval": _speed,
-        "verdict": lambda cell: Field("", word=verdict_of(cell)),
+        "vs best": lambda cell: Field("", word=verdict_of(cell)),
         ", ".join(filter(None, (group.score, group.unit))): scores_of(group),
         "memory, MiB": figures_of(group, BYTES.key, 2.0**-20),
         units.get(THROUGHPUT.key) or "images/s": figures_of(group, THROUGHPUT.key),
@@ -180,8 +180,7 @@ def scores_of(group: Group) -> Show:
             return Field(text, word=word(found.verdict) if found and scores_alone(group) else None)
         more = difference(found.value, group.unit)
         if bound not in (None, found.value):
-            side = "least" if group.better == "more" else "most"
-            more = f"{more}, at {side} {difference(bound, group.unit)}"
+            more = f"{more}, at worst {difference(bound, group.unit)}"
         return Field(text, more, word(found.verdict))
 
     return show
