@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
-from ninefold.bench import gate, output, score, summary
+from ninefold.answer.screen import NOTES
+from ninefold.bench import gate, output, score, series, summary
 from ninefold.bench.contestant import Command, folder_name
 from ninefold.bench.engine import Bench, Found
 from ninefold.bench.guardian import guarded
@@ -47,7 +48,7 @@ EXAMPLES = """examples:
   ninefold bench --revisions main HEAD --max-slowdown 3% -- python train.py
   ninefold bench --env old/.venv --env new/.venv -- python train.py
   ninefold bench --score 'val_loss: ([0-9.]+)' --better less --margin 0.01 \\
-      'python a.py --seed {seed}' 'python b.py --seed {seed}'
+      'python train.py' 'python train.py --smooth 0.1'
   ninefold bench --precisions fp32,bf16 --strategies none,ddp 'python train.py'
   ninefold bench --try 'python train.py'
   ninefold bench --twice 'python train.py --seed 0'
@@ -175,13 +176,19 @@ def parser() -> Parser:
     )
     add(
         "--score",
-        type=pattern,
+        type=where_score_is,
         metavar="REGEX",
-        help="compare what full runs print instead of "
-        "times: the last match is a run's score; commands take {seed}",
+        help="compare scores of full runs, with other seeds in each round: the last match in the "
+        "output, {out}/FILE.json:KEY, or {out}:TAG of TensorBoard",
     )
     add("--better", choices=("less", "more"), help="which scores are better")
     add("--margin", type=positive, metavar="N", help="a gain in score of less is not worth keeping")
+    add(
+        "--series",
+        type=output.named,
+        metavar="FILE",
+        help="add the judgement to those of FILE, which have one error rate together",
+    )
     add("-v", "--verbose", action="store_true", help="print all rows and all notes")
     add(
         "--json",
@@ -226,7 +233,10 @@ def duration(text: str) -> float:
     return number
 
 
-def pattern(text: str) -> re.Pattern[str]:
+def where_score_is(text: str) -> re.Pattern[str] | str:
+    """A pattern, or what names a score in the folder {out} of a run."""
+    if text.startswith(score.OUT):
+        return text
     try:
         with warnings.catch_warnings(action="ignore"):
             return re.compile(text)
@@ -290,8 +300,9 @@ WORKS_IN = {
     **dict.fromkeys(("minutes", "same"), "turns whole try"),
     **dict.fromkeys(("name", "revisions"), "turns whole score"),
     **dict.fromkeys(("max_slowdown", "markdown"), "turns whole"),
-    **dict.fromkeys(("apart", "max_memory", "precisions", "strategies"), "turns"),
-    **dict.fromkeys(("better", "margin"), "score"),
+    **dict.fromkeys(("precisions", "strategies"), "turns score"),
+    **dict.fromkeys(("apart", "max_memory"), "turns"),
+    **dict.fromkeys(("better", "margin", "series"), "score"),
     "step": "turns try",
 }
 NEEDS = {"link": "revisions", "setup": "revisions"}
@@ -347,24 +358,35 @@ def shown(asked: Namespace) -> TextIO:
 
 
 def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
-    """Compare scores."""
+    """Compare scores. Raises the failure of a change that is not kept."""
+    text = asked.score if isinstance(asked.score, str) else asked.score.pattern
     if asked.margin is None or asked.better is None:
         raise ConfigError(
             "--score",
-            asked.score.pattern,
+            text,
             "what a gain is worth is not said",
             "--better and --margin are needed",
             "add them",
         )
-    rule = score.Rule(asked.score, asked.better, asked.margin)
-    found = score.compare(commands, rule, keep)
-    print(found, file=shown(asked))
+    before = series.read(asked.series) if asked.series else []
+    level = score.LEVEL
+    if asked.series:
+        level = series.level_of_next([each["verdict"] == score.KEEP for each in before])
+    found = score.compare(
+        commands, score.Rule(asked.score, asked.better, asked.margin, level), keep
+    )
+    said, more = found.judgement, list[str]()
+    if asked.series:
+        texts = [command.text for command in commands]
+        judged = {"verdict": said.verdict, "level": level, "seeds": said.seeds, "commands": texts}
+        more.append(series.add(asked.series, before, judged))
+    print(found.text(None if asked.verbose else NOTES, more), file=shown(asked))
     if asked.json:
-        output.write("--json", asked.json, output.as_json(vars(found)))
-    kind = {score.DISCARD: Slower, score.MORE: Undecided}.get(found.verdict)
+        output.write("--json", asked.json, output.as_json(found.data()))
+    kind = {score.DISCARD: Slower, score.MORE: Undecided}.get(said.verdict)
     if kind is not None:
-        run = f"{found.seeds} seeds were run"
-        raise kind("--score", asked.score.pattern, found.verdict, run, "see above")
+        run = f"{said.seeds} seeds were run"
+        raise kind("--score", text, said.verdict, run, "see above")
 
 
 def repeated(command: Command, asked: Namespace, keep: Path) -> None:

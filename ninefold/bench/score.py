@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import re
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from ninefold.bench.contestant import Command, tail
+from ninefold.answer.facts import facts_of
+from ninefold.answer.screen import NOTES, more_notes, screen
+from ninefold.answer.times import Times, times
+from ninefold.bench import precisions
+from ninefold.bench.contestant import INJECT, Command, tail
 from ninefold.bench.whole import run_whole
-from ninefold.errors import ConfigError
+from ninefold.errors import ConfigError, one_line
+from ninefold.files import read_json
+from ninefold.numbers import counted
+from ninefold.progress import aligned
 from ninefold.stats.needed import OF_SEEDS, number_needed
 from ninefold.stats.statistics import compare as compare_values
+from ninefold.stats.statistics import estimate
 from ninefold.stats.verdicts import Settings
 from ninefold.tournament.plan import drawn
+from ninefold.tournament.taken import TurnLog
 from ninefold.types import SEEDS
 
 KEEP, DISCARD, MORE = "keep", "discard", "more runs"
 OPEN_WORD = "not shown to differ"
 LARGEST_LOG = 1 << 28  # bytes in which the last score is looked for
 LARGEST = 1e15  # of a score: the variance of larger ones may be no float
+LEVEL = 0.05  # of a judgement that is in no series
+OUT = "{out}"  # begins a score that is in the folder of a run
 Numbers = Sequence[tuple[float, float]]  # of A and B, a pair for each seed
 
 
@@ -29,13 +44,15 @@ Numbers = Sequence[tuple[float, float]]  # of A and B, a pair for each seed
 class Rule:
     """When a change is kept.
 
-    pattern: of the score in the output; its last match counts. better: which scores are, "less" or
-    "more". margin: a gain of less is not worth keeping.
+    score: where it is: a pattern whose last match in the output counts; or {out}/FILE.json:KEY; or
+    {out}:TAG of TensorBoard. better: which scores are, "less" or "more". margin: a gain of less is
+    not worth keeping. level: the chance that a change is kept, or discarded, that should not be.
     """
 
-    pattern: re.Pattern[str]
+    score: re.Pattern[str] | str
     better: str
     margin: float
+    level: float = LEVEL
 
 
 @dataclass(frozen=True)
@@ -55,18 +72,64 @@ class Judgement:
     word: str
     needed: int | None
     names: Sequence[str]
+    confidence: float = 100 * (1 - LEVEL)
 
     def __str__(self) -> str:
         first, second = self.names
         more = "" if self.needed is None else f"; about {self.needed} in all would decide it"
         sure = "interval not known yet"
         if self.low is not None and self.high is not None:
-            sure = f"95 % interval {self.low:+.4g} to {self.high:+.4g}"
+            sure = f"{self.confidence:.4g} % interval {self.low:+.4g} to {self.high:+.4g}"
         side = "higher" if self.difference > 0 else "lower"
         return (
             f"{self.verdict}: {second}'s score is {abs(self.difference):.4g} {side} than {first}'s "
             f"({sure}; {self.word}) after {self.seeds} seeds{more}"
         )
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The judgement of two commands, and the runs that it rests on.
+
+    scores: by command and seed. times: of their whole runs. seconds: that all took.
+    """
+
+    judgement: Judgement
+    commands: Sequence[Command]
+    scores: Mapping[str, Mapping[int, float]]
+    times: Times
+    seconds: float
+
+    def notes(self) -> Iterator[str]:
+        """What a reader should know."""
+        for name, of in self.scores.items():
+            if len({*of.values()}) == 1:
+                yield (
+                    f"{name} has the same score with each seed: no seed that is set from outside "
+                    "moves it; write {seed} where it takes one."
+                )
+
+    def text(self, most: int | None = NOTES, more: Sequence[str] = ()) -> str:
+        """What a terminal shows. most: notes; None: all. more: of them, first."""
+        rows = [("", "score", "s per run", "speedup", "95 % interval", "command")]
+        for command in self.commands:
+            name, mean = command.name, estimate(self.scores[command.name]).mean
+            seconds, cells = self.times.seconds.get(name), self.times.cells(name)
+            took = "" if seconds is None else f"{seconds:.4g}"
+            rows.append((name, f"{mean:.6g}", took, *cells[:2], one_line(command.text)))
+        said = [*more, *self.notes()]
+        after = f"{counted(self.judgement.seeds, 'seed')} in {self.seconds / 60:.1f} min"
+        ending = f"{after}{more_notes(said, most)}."
+        return screen(f"{self.judgement}.", aligned(rows), said, ending, most=most)
+
+    def data(self) -> dict[str, Any]:
+        """The same as JSON."""
+        return {
+            "version": 3,
+            **asdict(self.judgement),
+            "scores": {name: [*of.values()] for name, of in self.scores.items()},
+            "seconds": dict(self.times.seconds),
+        }
 
 
 def judge(scores: Numbers, rule: Rule, names: Sequence[str] = "AB") -> Judgement:
@@ -76,14 +139,14 @@ def judge(scores: Numbers, rule: Rule, names: Sequence[str] = "AB") -> Judgement
     below the margin; of a gain between the two, the second is what counts.
     """
     sign = -1.0 if rule.better == "less" else 1.0
-    values = {
-        name: dict(enumerate(of)) for name, of in zip(names, zip(*scores, strict=True), strict=True)
-    }
-    settings = Settings(margin=rule.margin, better=rule.better, looks=len(SEEDS))
+    columns = zip(names, zip(*scores, strict=True), strict=True)
+    values = {name: dict(enumerate(of)) for name, of in columns}
+    settings = Settings(margin=rule.margin, better=rule.better, looks=len(SEEDS), level=rule.level)
     [pair] = compare_values([], values, settings).accuracy
     found, low, high = pair.difference or 0.0, pair.low, pair.high
-    if low is None or high is None or low == high:  # scores of few digits: how they vary is unknown
-        return Judgement(MORE, pair.n, found, low, high, OPEN_WORD, None, names)
+    sure = settings.confidence
+    if low is None or high is None or low == high:  # how scores of few digits vary is not known
+        return Judgement(MORE, pair.n, found, None, None, OPEN_WORD, None, names, sure)
     gain, least, most = sign * found, *sorted((sign * low, sign * high))
     verdict, needed = MORE, None
     if most < rule.margin:
@@ -94,50 +157,107 @@ def judge(scores: Numbers, rule: Rule, names: Sequence[str] = "AB") -> Judgement
         distance = max(abs(gain), abs(rule.margin - gain))
         needed = number_needed(pair.n, most - gain, distance, SEEDS[-1], OF_SEEDS)
     word = "better" if least > 0 else "worse" if most < 0 else OPEN_WORD
-    return Judgement(verdict, pair.n, found, low, high, word, needed, names)
+    return Judgement(verdict, pair.n, found, low, high, word, needed, names, sure)
 
 
-def score_of(log: Path, command: Command, pattern: re.Pattern[str]) -> float:
-    """The last score that a run has printed. Raises ConfigError: a missing one is no loss."""
-    found = [*pattern.finditer(tail(log, LARGEST_LOG))]
-    said = (found[-1].group(1) if pattern.groups else found[-1].group()) if found else "no match"
+def score_of(log: Path, command: Command, score: re.Pattern[str] | str) -> float:
+    """The score of a run that has ended. Raises ConfigError: a missing one is no loss.
+
+    log: with its output. score: as of `Rule`.
+    """
+    if isinstance(score, re.Pattern):
+        found = [*score.finditer(tail(log, LARGEST_LOG))]
+        said = (found[-1].group(1) if score.groups else found[-1].group()) if found else "no match"
+        where = f"the last match of {score.pattern}"
+    else:
+        said, where = str(in_folder(log, score)), score
     try:
-        score = float(said or "")
+        number = float(said or "")
     except ValueError:
-        score = math.nan
-    if not abs(score) <= LARGEST:
+        number = math.nan
+    if not abs(number) <= LARGEST:
         raise command.failure(
-            f"its score is {said}",
-            f"the last match of {pattern.pattern} has to be a number of at most {LARGEST:g}",
-            f"correct the pattern, see {log}",
+            f"its score is {one_line(said)[:100]}",
+            f"{where} has to be a number of at most {LARGEST:g}",
+            f"correct it, see {log}",
         )
-    return score
+    return number
 
 
-def compare(commands: Sequence[Command], rule: Rule, keep: Path) -> Judgement:
+def in_folder(log: Path, score: str) -> object:
+    """What a score in the folder of a run is; why there is none, in words."""
+    name, _, key = score.removeprefix(OUT).partition(":")
+    folder = max(log.parent.glob(f"{log.stem}-*"), default=None)
+    if folder is None:
+        return "no folder: the command has no {out}"
+    if name.endswith(".json"):
+        try:
+            found: Any = read_json(folder / name.lstrip("/"))
+            for part in key.split("."):
+                found = found[int(part)] if isinstance(found, list) else found[part]
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            return f"{type(error).__name__} {error}"
+        return found
+    from tensorboard.backend.event_processing import (  # here, as it takes seconds
+        event_accumulator,
+    )
+
+    events = event_accumulator.EventAccumulator(str(folder / name.lstrip("/")))
+    try:
+        return events.Reload().Scalars(key)[-1].value
+    except (KeyError, IndexError) as error:
+        return f"no scalar {error} of TensorBoard"
+
+
+def seeded(command: Command, seed: int, said: Path) -> Command:
+    """A command whose seeds are those of a round. said: for what its network computes in."""
+    before = command.variables.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
+    variables = {
+        **command.variables,
+        "PYTHONPATH": f"{INJECT}{os.pathsep}{before}" if before else str(INJECT),
+        "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", str(seed)),
+        "NINEFOLD_BENCH_SEED": str(seed),
+    }
+    if command.precision is not None:
+        variables |= {
+            "NINEFOLD_BENCH_PRECISION": command.precision,
+            "NINEFOLD_BENCH_SAID": str(said),
+        }
+    return replace(command, variables=variables)
+
+
+def compare(commands: Sequence[Command], rule: Rule, keep: Path) -> Judged:
     """Run both commands with one seed after another until it is decided. Raises Failure."""
     if len(commands) != 2:
         raise ConfigError(
             "--score", len(commands), "commands were given", "it takes two", "give these"
         )
-    for command in commands:
-        if "{seed}" not in command.text:
-            raise command.failure(
-                "it has no {seed}",
-                "runs of one seed show nothing",
-                "write --seed {seed} or the like",
-            )
-    names, order = [command.name for command in commands], secrets.token_hex(8)
-    scores = list[tuple[float, float]]()
+    names, order, began = [command.name for command in commands], secrets.token_hex(8), time.time()
+    scores: dict[str, dict[int, float]] = {name: {} for name in names}
+    log = TurnLog()
     for seed in range(SEEDS[-1]):
-        score = dict[str, float]()
         for name in drawn(names, order, seed):
             command = commands[names.index(name)]
-            run_whole(command, seed, keep)
-            score[name] = score_of(command.log(keep, seed), command, rule.pattern)
-        scores.append((score[names[0]], score[names[1]]))
-        if len(scores) in SEEDS:
-            found = judge(scores, rule, names)
+            said = command.log(keep, seed).with_suffix(".json")
+            seconds = run_whole(seeded(command, seed, said), seed, keep)
+            log.add(name, seed, seconds=seconds, steps=1)
+            scores[name][seed] = score_of(command.log(keep, seed), command, rule.score)
+        if seed == 0:
+            require_precisions(commands, keep)
+        if seed + 1 in SEEDS:
+            pairs = [(scores[names[0]][n], scores[names[1]][n]) for n in range(seed + 1)]
+            found = judge(pairs, rule, names)
             if found.verdict != MORE:
                 break
-    return found
+    facts = facts_of(names, log.turns, {}, found.seeds, Settings())
+    return Judged(found, commands, scores, times(facts), time.time() - began)
+
+
+def require_precisions(commands: Sequence[Command], keep: Path) -> None:
+    """Raise ConfigError unless each command computed in the precision that it was started in."""
+    files = {
+        each.name: each.log(keep, 0).with_suffix(".json") for each in commands if each.precision
+    }
+    said = {name: json.loads(path.read_text()) for name, path in files.items() if path.exists()}
+    if said and len(said) == len(commands):
+        precisions.require_effect(commands, said)

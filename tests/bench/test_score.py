@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import random
 import re
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ninefold.bench.score import DISCARD, KEEP, MORE, Rule, judge
+from ninefold.bench.contestant import Command
+from ninefold.bench.score import DISCARD, KEEP, MORE, Rule, judge, score_of, seeded
+from ninefold.bench.series import add, level_of_next, read
+from ninefold.bench.whole import run_whole
+from ninefold.errors import ConfigError
 from ninefold.types import SEEDS
 from tests.conftest import Shell
 
@@ -48,7 +55,6 @@ def test_scores_that_commands_print_decide(shell: Shell, better: str, code: int,
 @pytest.mark.parametrize(
     ("commands", "words"),
     [
-        (("echo loss: 1", "echo loss: 1"), "it has no {seed}; runs of one seed show nothing"),
         (("echo loss: nan {seed}", "echo {seed}"), "its score is "),
         (("echo loss: 1e308 {seed}",) * 2, "its score is 1e308; "),
     ],
@@ -59,3 +65,83 @@ def test_a_score_that_is_none_is_an_error(
     options = ("--score=loss: ([0-9.nae]+)", "--better=less", "--margin=0.01")
     done = shell.run("-m", "ninefold", "bench", *options, *commands, code=2)
     assert words in done.stderr
+
+
+def test_a_script_that_no_seed_moves_is_told_so(shell: Shell) -> None:
+    options = ("--score=loss: ([0-9.]+)", "--better=less", "--margin=0.01")
+    done = shell.run("-m", "ninefold", "bench", *options, "echo loss: 1", "echo loss: 1", code=9)
+    assert done.stdout.startswith("more runs: ")
+    assert "A has the same score with each seed: no seed that is set from outside" in done.stdout
+
+
+DRAWS = """
+import json, random, sys
+SEED
+out = sys.argv[1]
+json.dump({"val": {"loss": [random.random(), random.Random(7).random()]}}, open(out, "w"))
+print("drew", random.random())
+"""
+
+
+@pytest.mark.parametrize("seeds", ["random.seed(42)", "random.seed(a=42)", "pass"])
+def test_each_round_has_another_seed_and_it_is_the_same_for_both(shell: Shell, seeds: str) -> None:
+    (shell.folder / "draw.py").write_text(DRAWS.replace("SEED", seeds))
+    command = Command(f"{sys.executable} draw.py {{out}}/m.json", "A", folder=shell.folder)
+    found = []
+    for name in "AB":
+        for seed in range(3):
+            this = replace(command, name=name)
+            run_whole(seeded(this, seed, shell.folder / "said"), seed, shell.folder)
+            log = this.log(shell.folder, seed)
+            found.append([score_of(log, this, f"{{out}}/m.json:val.loss.{n}") for n in (0, 1)])
+    drawn, fixed = zip(*found, strict=True)
+    assert drawn[:3] == drawn[3:]
+    assert len({*drawn}) == 3
+    assert len({*fixed}) == 1  # a generator of its own stays as it is
+    if seeds != "pass":
+        assert drawn[0] == random.Random(42).random()  # the first round is as it was written
+
+
+def test_the_judgements_of_a_series_spend_less_the_longer_nothing_is_kept() -> None:
+    levels = [level_of_next([False] * n) for n in range(50)]
+    assert levels == sorted(levels, reverse=True)
+    assert sum(levels) < 0.05
+    assert level_of_next([True]) > levels[0]
+
+
+def test_a_series_is_a_file_to_which_each_judgement_is_added(tmp_path: Path) -> None:
+    file = tmp_path / "series.jsonl"
+    for count, verdict in enumerate((KEEP, DISCARD, KEEP), start=1):
+        said = add(file, read(file), {"verdict": verdict})
+        assert [each["verdict"] for each in read(file)][-1] == verdict
+        assert len(read(file)) == count
+    assert said == "This series: 2 of 3 kept, of which 0.1 at most are noise in the mean."
+    file.write_text("[1]")
+    with pytest.raises(ConfigError, match=r"--series=.*: a line of it is no judgement"):
+        read(file)
+
+
+@pytest.mark.slow
+def test_precisions_of_a_script_with_a_fixed_seed_are_judged_by_its_score(shell: Shell) -> None:
+    (shell.folder / "train.py").write_text(TRAINS)
+    options = ("--precisions=fp32,bf16", "--score=loss: ([0-9.]+)", "--better=less")
+    command = f"{sys.executable} train.py"
+    done = shell.run("-m", "ninefold", "bench", *options, "--margin=0.01", "-v", command)
+    assert done.returncode in (0, 8, 9), done.stderr
+    assert "bf16's score is " in done.stdout
+
+
+TRAINS = """
+import torch
+torch.manual_seed(42)
+model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+inputs = torch.randn(256, 8)
+for _ in range(30):
+    loss = (model(inputs) - inputs[:, :1]).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+assert loss.dtype == torch.float32
+print("loss:", loss.item())
+"""

@@ -10,6 +10,7 @@ import os
 import sys
 
 HERE = os.path.dirname(__file__)
+SEED = "NINEFOLD_BENCH_SEED"  # the number of a round of whole runs
 SOCKET = "NINEFOLD_BENCH"  # the path of the socket at which `ninefold bench` listens
 MODULES = (  # that the hook, a twin, or a precision changes
     "torch.cuda",
@@ -56,9 +57,12 @@ def tell(module):
     """Tell the hook of a module that is loaded; load the hook before the first one."""
     sys.path.insert(0, HERE)
     try:
-        import ninefold_bench_hook
+        if os.environ.get(SEED):
+            import ninefold_bench_seeds as hook
+        else:
+            import ninefold_bench_hook as hook
 
-        ninefold_bench_hook.loaded(module)
+        hook.loaded(module)
     finally:
         sys.path.remove(HERE)
 
@@ -83,6 +87,18 @@ def start():
             tell(sys.modules[name])
 
 
+def start_seeded():
+    """Wait for what has seeds, in a whole run."""
+    sys.path.insert(0, HERE)
+    try:
+        import ninefold_bench_seeds
+    finally:
+        sys.path.remove(HERE)
+    sys.meta_path.insert(0, Waiting(ninefold_bench_seeds.MODULES))
+    for name in [name for name in ninefold_bench_seeds.MODULES if name in sys.modules]:
+        tell(sys.modules[name])
+
+
 def next_one():
     """Load the sitecustomize that stands behind this one, as if this one were not there."""
     sys.path[:] = [folder for folder in sys.path if folder != HERE]
@@ -91,6 +107,8 @@ def next_one():
     import sitecustomize  # noqa: F401  # an ImportError of that name is what site expects
 
 
-if os.environ.get(SOCKET):
+if os.environ.get(SEED):
+    quietly(start_seeded)
+elif os.environ.get(SOCKET):
     quietly(start)
 next_one()

@@ -1,0 +1,94 @@
+"""Adds a number to the seeds of a whole run, and seeds what is not: the same for all in a round.
+
+A script that is seeded by 42 is then seeded by 42, 43, 44 in the rounds, and one that is not seeded
+by 0, 1, 2. What has a seed of its own, such as `random.Random(7)`, stays as it is.
+"""
+
+import functools
+import json
+import os
+
+SEED = "NINEFOLD_BENCH_SEED"  # the number of the round
+PRECISION = "NINEFOLD_BENCH_PRECISION"  # that the run is to compute in
+SAID = "NINEFOLD_BENCH_SAID"  # the file for what it was seen to compute in
+SEEDED = "random", "numpy.random", "torch.random", "torch.cuda.random"
+NETWORKS, OPTIMIZERS = "torch.nn.modules.module", "torch.optim.optimizer"
+MODULES = *SEEDED, NETWORKS, OPTIMIZERS
+WATCHES = []  # what sees the calls of networks until the first step of an optimizer has ended
+
+
+def loaded(module):
+    """Change a module that was loaded: its functions that seed, or what watches networks."""
+    if module.__name__ in SEEDED:
+        move_seeds(module)
+    elif os.environ.get(PRECISION):
+        choose_precision(module)
+
+
+def choose_precision(module):
+    """Have a plain loop compute in a precision, and tell in which it was seen to."""
+    if module.__name__ == NETWORKS:
+        import ninefold_bench_calls
+        import ninefold_bench_precision
+
+        calls = ninefold_bench_calls.Calls(module.Module)
+        WATCHES.append((ninefold_bench_precision.Watch(os.environ[PRECISION], calls), calls))
+    elif module.__name__ == OPTIMIZERS:
+        module.register_optimizer_step_post_hook(end_watch)
+
+
+def end_watch(*_):
+    """Write what was seen, at the end of the first step."""
+    while WATCHES:
+        watch, calls = WATCHES.pop()
+        calls.end()
+        with open(os.environ[SAID], "w") as file:
+            json.dump(watch.said(), file)
+
+
+def move_seeds(module):
+    """Change the functions of a module that seed, and seed it."""
+    number = int(os.environ[SEED])
+    if module.__name__ == "torch.random":
+        module.default_generator.manual_seed(number)
+    elif module.__name__ == "torch.cuda.random":
+        module.manual_seed_all(number)  # once a GPU is used
+    else:
+        module.seed(number)
+    for name in ("seed", "manual_seed", "manual_seed_all", "default_rng"):
+        if hasattr(module, name) and not (name == "seed" and module.__name__.startswith("torch")):
+            setattr(module, name, moved(getattr(module, name), number))
+
+
+def moved(function, number):
+    """A function of a seed that gets another one."""
+
+    @functools.wraps(function)
+    def call(*given, **named):
+        if NESTED:  # torch.manual_seed calls that of CUDA with the seed that it has got
+            return function(*given, **named)
+        given, named = list(given), dict(named)
+        if given:
+            given[0] = by(given[0], number)
+        elif "seed" in named or "a" in named:
+            name = "seed" if "seed" in named else "a"
+            named[name] = by(named[name], number)
+        else:
+            given = [number]
+        NESTED.append(function)
+        try:
+            return function(*given, **named)
+        finally:
+            NESTED.pop()
+
+    return call
+
+
+NESTED = []
+
+
+def by(seed, number):
+    """Another seed: of a number the sum, of none the number itself; of other kinds as it is."""
+    if seed is None:
+        return number
+    return seed + number if isinstance(seed, int) else seed
