@@ -3,8 +3,7 @@
 Of a class NAME in a module MODULE they stand beside it in MODULE_keys, of one in a package MODULE
 in its own MODULE_keys. Its keys are the fields of NAMEKeys, a ninefold.types.Section, and REFUSED
 are its combinations. The launcher imports that module alone: a command that checks a configuration
-imports neither torch nor the option's module. Keys of classes in ninefold are in
-ninefold.config.class_keys.
+imports neither torch nor the option's module.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from typing import Any
 import msgspec
 
 from ninefold import types
-from ninefold.config import class_keys
 from ninefold.config.combinations import Combination
 from ninefold.config.schema import GROUPS, KEYS, OPTIONS, Key, keys_of
 from ninefold.errors import ConfigError, located, require_package
@@ -64,9 +62,7 @@ def of_group(group: str) -> dict[str, Key]:
 @functools.cache
 def of_class(target: str) -> dict[str, Key]:
     """The keys of the class with the dotted name `target`. Raises ConfigError, see `_beside`."""
-    name = f"{target.rpartition('.')[2]}Keys"
-    ours = getattr(class_keys, name, None) if target.startswith("ninefold.") else None
-    section = ours or getattr(_beside(target), name, None)
+    section = getattr(_beside(target), f"{target.rpartition('.')[2]}Keys", None)
     return keys_of(section) if section else {}
 
 
