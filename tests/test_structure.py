@@ -36,14 +36,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "logger": GROUND,
     "measure": GROUND | {"engine", "tournament/neighbors"},
     "dataset": GROUND | {"engine"},
-    "config": GROUND | {"checkpoint/manifest", "dataset"},
+    "config": GROUND | {"checkpoint/manifest", "dataset", "engine/amp_keys"},
     "train": GROUND
     | {"dataset", "engine", "task", "model", "logger", "measure", "checkpoint"}
     | {"config/combinations", "config/untrusted", "config/spec"},
     "stats": GROUND,
     "answer": GROUND | {"stats"},
     "tournament": GROUND | {"stats"},
-    "report": GROUND | {"answer", "stats", "tournament", "config/rules", "config/own_keys"},
+    "report": GROUND
+    | {"answer", "stats", "tournament", "config/options", "config/rules", "config/own_keys"},
     "launch": GROUND | {"train", "config", "checkpoint/manifest", "tournament"},
     "study": GROUND | {"launch", "config", "checkpoint/manifest", "report", "tournament"},
     "plugins": GROUND | {"study", "launch", "config"},

@@ -1,9 +1,9 @@
-"""Finds the keys of an option's class, with their types, and the combinations that it refuses.
+"""Finds the keys of an option's class, with their types, and what else it declares.
 
-Of a class NAME in a module MODULE they stand beside it in MODULE_keys, of one in a package MODULE
-in its own MODULE_keys. Its keys are the fields of NAMEKeys, a ninefold.types.Section, and REFUSED
-are its combinations. The launcher imports that module alone: a command that checks a configuration
-imports neither torch nor the option's module.
+Of a class NAME in a module MODULE it stands beside it in MODULE_keys, of one in a package MODULE
+in its own MODULE_keys. Its keys are the fields of NAMEKeys, a ninefold.types.Section; REFUSED are
+the combinations that it refuses, PLACES the places of options in tables. The launcher imports that
+module alone: a command that checks a configuration imports neither torch nor the option's module.
 """
 
 from __future__ import annotations
@@ -53,10 +53,25 @@ def marked(mark: str) -> tuple[str, ...]:
 def of_group(group: str) -> dict[str, Key]:
     """The keys that only one option in conf/GROUP/ has, by their names in it."""
     found: dict[str, Key] = {}
-    for path in option_files(group):
-        if target := re.search(r"^_target_: (\S+)", read_text(path), re.MULTILINE):
-            found |= of_class(target[1])
+    for target in _targets(group):
+        found |= of_class(target)
     return found
+
+
+@functools.cache
+def places(group: str) -> dict[str, int]:
+    """The places of options of a group in tables, by name: the simplest first."""
+    found: dict[str, int] = {}
+    for target in _targets(group):
+        found |= getattr(_beside(target), "PLACES", {})
+    return found
+
+
+def _targets(group: str) -> list[str]:
+    """The classes that the options in conf/GROUP/ name."""
+    texts = map(read_text, option_files(group))
+    found = (re.search(r"^_target_: (\S+)", text, re.MULTILINE) for text in texts)
+    return [target[1] for target in found if target]
 
 
 @functools.cache

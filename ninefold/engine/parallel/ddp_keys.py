@@ -1,6 +1,8 @@
-"""The keys of parallel=ddp alone."""
+"""The keys of parallel=ddp alone, and its place in tables."""
 
 from ninefold.types import Positive, Section
+
+PLACES = {"ddp": 2}
 
 
 class DDPKeys(Section, kw_only=True):

@@ -1,6 +1,8 @@
-"""The keys of parallel=dp alone."""
+"""The keys of parallel=dp alone, and its place in tables."""
 
 from ninefold.types import Section
+
+PLACES = {"dp": 1}
 
 
 class DPKeys(Section, kw_only=True):
