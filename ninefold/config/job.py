@@ -348,7 +348,7 @@ def _checkpoint(given: Any) -> Path:
 
 def _leave_out_keys_of_other_strategies(tree: DictConfig, strategy: Any) -> None:
     """In a sweep over strategies, a key that some of them have is set for these alone."""
-    own = keys_in("parallel").get(str(strategy))
+    own = keys_in("parallel", str(strategy))
     node = tree.get("parallel")
     if own is None or not isinstance(node, DictConfig):
         return

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import yaml
 
 from ninefold.errors import ConfigError
-from ninefold.files import read_text
+from ninefold.files import read_text, safe_loader
 from ninefold.places import option_files
 from ninefold.words import key_and_value, key_of
 
@@ -19,14 +21,15 @@ GPUS = "parallel.devices"
 
 def is_own(text: str) -> bool:
     """Return whether an override sets a key that some options of its group have and others lack."""
-    having = {option: fits(text, option) for option in keys_in(key_of(text).partition(".")[0])}
-    return text[:1] not in "+~" and any(having.values()) and not all(having.values())
+    group, inside, _ = key_of(text).partition(".")
+    having = [fits(text, option) for option in _files(group)] if inside else []
+    return text[:1] not in "+~" and any(having) and not all(having)
 
 
 def fits(text: str, option: str | None) -> bool:
     """Return whether an option of a group has the key of an override; one of a user's own may."""
     group, _, name = key_of(text).partition(".")
-    keys = keys_in(group).get(option or "")
+    keys = keys_in(group, option)
     return keys is None or name.partition(".")[0] in keys
 
 
@@ -60,9 +63,17 @@ def of_options(
 
 
 @functools.cache
-def keys_in(group: str) -> dict[str, set[str]]:
-    """The keys of each option of a group in conf/; none of what is no name of a group."""
-    if not group.isidentifier():
-        return {}
-    texts = {path.stem: read_text(path) for path in option_files(group)}
-    return {name: {*re.findall(r"^(\w+):", text, re.MULTILINE)} for name, text in texts.items()}
+def keys_in(group: str, option: str | None) -> frozenset[str] | None:
+    """The keys of an option in conf/ and of those that it extends; None: of another."""
+    path = _files(group).get(option or "")
+    if path is None:
+        return None
+    tree = yaml.load(read_text(path), safe_loader())
+    extended = (keys_in(group, name) or () for name in tree.pop("defaults", ()))
+    return frozenset(tree).union(*extended)
+
+
+@functools.cache
+def _files(group: str) -> dict[str, Path]:
+    """The options of a group in conf/; none of what is no name of a group."""
+    return {path.stem: path for path in option_files(group)} if group.isidentifier() else {}

@@ -117,8 +117,8 @@ def inner_keys(choices: Mapping[str, Any], evaluates: bool) -> dict[str, set[str
     """The keys of the sections, and of the groups whose chosen option is a file in conf/."""
     found = in_sections(evaluates)
     for group in ("parallel", "amp", "dataset", "model", "task"):
-        if (keys := keys_in(group).get(str(choices.get(group)))) is not None:
-            found[group] = keys
+        if (keys := keys_in(group, str(choices.get(group)))) is not None:
+            found[group] = {*keys}
     return found
 
 
