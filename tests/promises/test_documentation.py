@@ -19,7 +19,7 @@ FOLDERS = ("experiments", "ninefold/extensions", "examples")
 READMES = sorted(page for name in FOLDERS for page in ROOT.glob(f"{name}/*/README.md"))
 PAGES = sorted(
     [
-        *ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "benchmarks" / "LOG.md", *READMES,
+        *ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("benchmarks/log/*.md"), *READMES,
     ]
 )  # fmt: skip
 
@@ -80,7 +80,7 @@ def test_a_page_of_the_site_has_one_title_and_tells_what_holds_today():
         prose = re.sub(r"^( *)```.*?^\1```", "", text, flags=re.MULTILINE | re.DOTALL)
         assert len(re.findall(r"^# ", prose, re.MULTILINE)) == 1, page
         assert text.startswith("# "), page
-        # Where something was tried, and before what: benchmarks/LOG.md.
+        # Where something was tried, and before what: benchmarks/log/.
         past = re.findall(r"was tried|since then|until 20\d\d|loaded machine|of ours", text)
         assert not past, page
 
