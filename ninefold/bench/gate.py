@@ -94,7 +94,7 @@ def memory_failure(
 def rounds_needed(pair: Pair, limit: float) -> int | None:
     """How many rounds in all would show on which side of `limit` the speedup is; None: too many.
 
-    It is right in nine of ten cases (benchmarks/LOG.md).
+    It is right in nine of ten cases (benchmarks/log/statistics.md).
     """
     if not pair.speedup or not pair.low or not pair.high or pair.rounds < LEAST_ROUNDS:
         return None
