@@ -414,6 +414,16 @@ def test_the_launchers_side_imports_no_torch():
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
+TRAINING = {"torchvision", "hydra", "omegaconf", "yaml", "tensorboard", "sklearn", "jinja2", "PIL"}
+
+
+def test_bench_and_time_steps_import_only_the_packages_that_pyproject_lists_for_them():
+    bench = [name.replace("/", ".") for name in MODULES if name.startswith("bench/")]
+    imports = ", ".join(f"ninefold.{name}" for name in [*bench, "api.steps"])
+    code = f"import sys, {imports}; assert not {TRAINING} & {{*sys.modules}}"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
 def test_the_launchers_side_imports_torch_nowhere_at_the_top_of_a_module():
     late = {f"launch/{name}" for name in ("per_rank", "worker", "workers")}  # once checked
     for module, path in MODULES.items():
