@@ -50,7 +50,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plugins": GROUND | {"study", "launch", "config"},
     "__init__": {"places"},
     "bench": GROUND | {"answer", "stats", "tournament"},
-    "main": GROUND | {"plugins", "study", "launch", "config"},
+    "sweeps": GROUND | {"plugins", "study", "launch", "config"},
+    "main": GROUND | {"sweeps", "plugins", "launch", "config"},
     "__main__": GROUND | {"main", "report", "config", "bench"},
     "api": GROUND
     | {"answer", "stats", "tournament", "dataset", "task", "engine", "report"}
@@ -61,7 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 MAY_IMPORT["extensions"] = {*MAY_IMPORT} - {"bench"}  # and nothing imports them
 COMPOSING = {
-    "main", "plugins", "config", "study", "extensions", "launch/runs", "launch/command",
+    "main", "sweeps", "plugins", "config", "study", "extensions", "launch/runs", "launch/command",
     "dataset/mapped",  # which builds what its configuration names when it is loaded
     "train/build", "train/run", "train/evaluate", "train/turns",
 }  # fmt: skip
@@ -403,7 +404,7 @@ def test_the_training_loop_has_no_branch_on_a_mode():
         assert not words(ast.unparse(test)) & MODES, ast.unparse(test)
 
 
-LAUNCHERS = ("main", "plugins", "result", "config.job", "config.rules", "config.overrides",
+LAUNCHERS = ("main", "sweeps", "result", "config.job", "config.rules", "config.overrides",
              "config.resume", "dataset.digits", "dataset.folder", "dataset.masks",
              "dataset.cache")  # fmt: skip
 
@@ -428,7 +429,7 @@ def test_the_launchers_side_imports_torch_nowhere_at_the_top_of_a_module():
     late = {f"launch/{name}" for name in ("per_rank", "worker", "workers")}  # once checked
     for module, path in MODULES.items():
         if (
-            package(module) in {"main", "plugins", "config", "study", "launch"}
+            package(module) in {"main", "sweeps", "plugins", "config", "study", "launch"}
             and module not in late
         ):
             body = ast.parse(path.read_text()).body

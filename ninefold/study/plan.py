@@ -31,7 +31,6 @@ from ninefold.words import key_and_value, key_of
 LOOKS = (3, 5, 8, 12, 20)  # rounds after which rounds=auto checks whether the answer is settled
 AXES = ("parallel", "amp")
 BASELINE, CONTROL = "none", "control"  # options of `parallel`: the second repeats the first
-SWEEPER = "study"  # the option of hydra/sweeper that runs in rounds
 Compose = Callable[[Sequence[str]], DictConfig]
 
 
