@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from benchmarks import ours
 from ninefold import machine
-from ninefold.config.list_commands import options_of
+from ninefold.config.conf_files import options_of
 from ninefold.engine.amp import Amp, Autocast, CountingScaler, _rounds, in_tf32, verify
 from ninefold.engine.loop import train
 from ninefold.errors import ConfigError, NumericsError

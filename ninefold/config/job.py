@@ -27,8 +27,8 @@ from ninefold.config import (
     rules,
     schema,
 )
+from ninefold.config.conf_files import keys_in
 from ninefold.config.configuration import Configuration, Tree
-from ninefold.config.own_keys import keys_in
 from ninefold.config.resume import Resume
 from ninefold.errors import ConfigError, Failure, Refused
 from ninefold.files import flat

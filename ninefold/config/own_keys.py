@@ -5,15 +5,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-import yaml
-
+from ninefold.config.conf_files import keys_in, options_of
 from ninefold.errors import ConfigError
-from ninefold.files import read_text, safe_loader
-from ninefold.places import option_files
 from ninefold.words import key_and_value, key_of
 
 GPUS = "parallel.devices"
@@ -22,7 +17,7 @@ GPUS = "parallel.devices"
 def is_own(text: str) -> bool:
     """Return whether an override sets a key that some options of its group have and others lack."""
     group, inside, _ = key_of(text).partition(".")
-    having = [fits(text, option) for option in _files(group)] if inside else []
+    having = [fits(text, option) for option in options_of(group)] if inside else []
     return text[:1] not in "+~" and any(having) and not all(having)
 
 
@@ -60,20 +55,3 @@ def of_options(
                 f"leave it out, and set CUDA_VISIBLE_DEVICES={value.strip('[]').replace(' ', '')}",
             )
     return [[text for text in job if text not in left_out or fitting(text, job)] for job in jobs]
-
-
-@functools.cache
-def keys_in(group: str, option: str | None) -> frozenset[str] | None:
-    """The keys of an option in conf/ and of those that it extends; None: of another."""
-    path = _files(group).get(option or "")
-    if path is None:
-        return None
-    tree = yaml.load(read_text(path), safe_loader())
-    extended = (keys_in(group, name) or () for name in tree.pop("defaults", ()))
-    return frozenset(tree).union(*extended)
-
-
-@functools.cache
-def _files(group: str) -> dict[str, Path]:
-    """The options of a group in conf/; none of what is no name of a group."""
-    return {path.stem: path for path in option_files(group)} if group.isidentifier() else {}

@@ -10,7 +10,7 @@ import msgspec
 import yaml
 
 from ninefold.config import combinations, options
-from ninefold.config.own_keys import keys_in
+from ninefold.config.conf_files import keys_in
 from ninefold.config.schema import BUILT, GROUPS, KEYS, Key, in_sections
 from ninefold.errors import ConfigError, Failure, suggestion
 from ninefold.files import require_plain_yaml, safe_loader
