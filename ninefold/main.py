@@ -11,16 +11,13 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import hydra
-from hydra.core.utils import configure_log
 from omegaconf import DictConfig
 
-from ninefold import places, plugins, ranks, signals
+from ninefold import places, ranks, signals
 from ninefold.config import like, overrides, resolvers
 from ninefold.config.composition import (
     VERSION,
@@ -30,22 +27,20 @@ from ninefold.config.composition import (
     only_shows,
 )
 from ninefold.config.job import Settled, asked
+from ninefold.config.mode import mode_problems
 from ninefold.config.parse import last_of_each, quoted
-from ninefold.errors import Failure, Interrupted, Refused, error_of_exit, require_configuration
+from ninefold.errors import Failure, Refused, error_of_exit, require_configuration
 from ninefold.exits import exit_now, exit_process, interrupted
 from ninefold.launch import events
 from ninefold.launch.ready import ready
-from ninefold.launch.run import failure_of, follow
+from ninefold.launch.run import announce, failure_of, follow
 from ninefold.launch.runs import RESUME, Runs
 from ninefold.places import CONF
 from ninefold.ranks import started_by
-from ninefold.result import FILE
 from ninefold.streams import OutputClosed, flush_stdout, no_reader, open_streams
-from ninefold.study import checks
-from ninefold.study.plan import SWEEPER, Plan
 
 if TYPE_CHECKING:
-    from ninefold.study.runner import Launch
+    from ninefold.sweeps import Sweep
 
 
 def main(name: str, program: str | None = None) -> NoReturn:
@@ -72,7 +67,8 @@ def main(name: str, program: str | None = None) -> NoReturn:
 
             with suppress(Failure):  # they are gone
                 per_rank.release(code)
-        code = command.finish(code)
+        if command.sweep is not None:
+            code = command.sweep.finish(code)
     except OutputClosed:
         code = no_reader().code
     except Failure as failure:  # what is printed found no room
@@ -98,9 +94,7 @@ class Command:
     launcher: torchrun or srun, if it started this process as one of several ranks.
     started: time.time() at its start.
     runs: its runs.
-    sweep: folder of the sweep, for its report; None until the sweep has passed its checks.
-    study: the chosen option of `experiments`, if any.
-    resume_command: how to resume a study that is not finished.
+    sweep: its sweep, if it makes one.
     """
 
     def __init__(self, name: str, argv: Sequence[str]) -> None:
@@ -108,9 +102,7 @@ class Command:
         self.launcher = started_by()
         self.runs = Runs(argv)
         self.argv = self.runs.argv
-        self.sweep: Path | None = None
-        self.study: str | None = None
-        self.resume_command: str | None = None
+        self.sweep: Sweep | None = None
 
     def execute(self) -> int:
         """Run the command and print its failures. Returns its exit code, before any report."""
@@ -132,13 +124,16 @@ class Command:
             elif only_shows(flags):
                 self._show(arguments)
             elif (composition := compose(self.name, flags)).sweeps:
-                self._make_sweep(composition)
+                from ninefold.sweeps import Sweep
+
+                self.sweep = Sweep(composition, runs, self.started)
+                self.sweep.run()
             else:
                 self._make_run(composition)
             return runs.code
         except KeyboardInterrupt as interrupt:
             left = "nothing of it runs on this host now"
-            do = "start again" if self.resume_command is None else RESUME
+            do = RESUME if self.sweep and self.sweep.resume_command else "start again"
             stopped = error_of_exit(interrupt) or interrupted(interrupt, "interrupted", left, do)
             runs.tell([stopped])
             return stopped.code
@@ -172,6 +167,8 @@ class Command:
 
     def _show(self, arguments: Sequence[str]) -> None:
         """Let Hydra print what is asked for: the configuration and the like."""
+        from ninefold import plugins
+
         sys.argv[1:] = arguments
         run = plugins.HydraTask(self.runs)
 
@@ -180,8 +177,6 @@ class Command:
 
         task.__module__ = self.name  # after which Hydra names the job
         hydra.main(version_base=VERSION, config_path=str(CONF), config_name=self.name)(task)()
-
-    # One run
 
     def _make_run(self, composition: Composition) -> None:
         """Check a job and, if it can be run, make its folder and run it. Raises Refused."""
@@ -207,99 +202,10 @@ class Command:
             if not self.runs.outcomes:
                 raise  # else the run has ended: there was nothing left to stop
 
-    # Sweeps
-
-    def _make_sweep(self, composition: Composition) -> None:
-        """Run a sweep as a study, or have another sweeper of Hydra's run it. Raises Refused."""
-        config, callbacks = composition.config, composition.context.callbacks
-        if problems := checks.of_a_sweep(composition):
-            raise Refused(problems)
-        self.study, name = composition.choice("experiments"), config.hydra.job.config_name
-        callbacks.on_multirun_start(config=config, config_name=name)
-        if composition.choice("hydra/sweeper") == SWEEPER:
-            self._make_study(composition)
-        else:
-            folder = Path(os.path.abspath(config.hydra.sweep.dir))
-            try:
-                plugins.sweep(composition, self.runs)
-            finally:
-                self._collect(folder)
-                if self.runs.outcomes:  # else it was refused or stopped before a run
-                    self.sweep = folder
-        callbacks.on_multirun_end(config=config, config_name=name)
-
-    def _make_study(self, composition: Composition) -> None:
-        """Run a sweep in rounds. Raises Refused if no cell of it can be run."""
-        from ninefold.study import sweep
-
-        announce(composition.config.hydra.sweep.dir)
-        planned, runs = sweep.planned(composition), self.runs
-        screen = sweep.screen_for(len(planned.plan.cells), planned.concurrent)
-        if planned.concurrent:
-            launch = plugins.launch_of(composition, runs)
-        else:
-            launch = self._launch_here(planned.plan, composition)
-        with sweep.begun(planned, launch, screen, runs.keep, self.argv, self.started) as study:
-            runs.of_sweep, runs.quiet = True, len(planned.plan.cells) > 1
-            runs.with_display_hidden = screen.with_display_hidden
-            self.sweep = planned.folder  # only now: a command that is refused writes no report
-            try:
-                study.run()
-            finally:
-                self.resume_command = (
-                    None if study.finished else sweep.resume_command(study, self.argv)
-                )
-                self._collect(planned.folder)
-
-    def _launch_here(self, plan: Plan, composition: Composition) -> Launch:
-        """Return the function with which a study starts its runs: here, one after another."""
-
-        def launch(jobs: Sequence[Sequence[str]], number: int) -> None:
-            for place, given in enumerate(jobs):
-                config = plan.config(given, number + place)
-                run = replace(composition, config=config)
-                run.in_run_folder(partial(self.runs.run_composed, config, config.hydra))
-                configure_log(config.hydra.hydra_logging, config.hydra.verbose)
-
-        return launch
-
-    def _collect(self, folder: Path) -> None:
-        """Read the outcomes of a sweep's runs that other processes made (submitit)."""
-        from ninefold.study import sweep
-
-        if not self.runs.outcomes:
-            self.runs.outcomes += sweep.outcomes_since(folder, self.started)
-
-    def finish(self, code: int) -> int:
-        """Write the report of the sweep if there was one; returns the command's exit code."""
-        if self.sweep is not None and any(self.sweep.rglob(FILE)):
-            from ninefold.study import sweep
-
-            try:
-                made = len(self.runs.outcomes)
-                sweep.finish(self.sweep, self.study, self.argv, self.started, made)
-            except KeyboardInterrupt:
-                code = code or Interrupted.code
-            except OutputClosed:
-                raise
-            except Exception as error:
-                failure = failure_of(error, self.argv)
-                self.runs.tell([failure])
-                code = code or failure.code
-        if self.resume_command is not None:
-            print(f"resume the study with: {self.resume_command}", flush=True)
-        return code
-
-
-def announce(folder: object) -> None:
-    """Tell who waits at a terminal that a command works: importing torch takes seconds."""
-    if os.isatty(0) and os.isatty(2):
-        print(f"starting, in {folder}", file=sys.stderr, flush=True)
-
 
 def job_of(composition: Composition) -> Settled:
     """The job of a single run, which can be run. Nothing is written. Raises Refused, Failure."""
     config = composition.config
-    if problems := checks.of_a_run(composition):
+    if problems := mode_problems(composition):
         raise Refused(problems)
     return ready(asked(config, config.hydra), Path(config.hydra.run.dir))

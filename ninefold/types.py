@@ -233,6 +233,13 @@ Target = Annotated[
 ]
 
 
+class OptionKeys(Section, kw_only=True):
+    """What an object is built from."""
+
+    _target_: Target
+    """Dotted name of the class or function to call."""
+
+
 class Called(TypedDict):
     _target_: Target
 

@@ -3,7 +3,8 @@
     python -m tests.planted COMMAND [WORD ...] [--only DEFECT]
 
 COMMAND: what runs a program as on a machine with a GPU; `env` on one that has it. The tests that
-need a GPU run in a copy of the repository with each defect; benchmarks/LOG.md has what was seen.
+need a GPU run in a copy of the repository with each defect; benchmarks/log/gpu.md has what was
+seen.
 Exit code 1 if they fail without a defect.
 """
 

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from hydra.utils import instantiate
 from torch import Tensor, nn
 
 from benchmarks import ours
 from ninefold import machine
+from ninefold.config.conf_files import options_of
 from ninefold.engine.amp import Amp, Autocast, CountingScaler, _rounds, in_tf32, verify
 from ninefold.engine.loop import train
 from ninefold.errors import ConfigError, NumericsError
@@ -110,10 +112,9 @@ def test_a_step_is_counted_as_skipped_exactly_when_a_gradient_is_not_finite(bad)
     assert scaler.get_scale() == 65536.0 / 8
 
 
-@pytest.mark.parametrize("scaler", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_a_precision_that_does_what_it_promises_is_accepted(dtype, scaler):
-    amp = Amp(dtype=dtype, scaler=scaler)
+@pytest.mark.parametrize("option", options_of("amp"))
+def test_each_precision_computes_as_it_says(option):
+    amp = instantiate(ours.job(f"amp={option}").config.frozen["amp"]).on(CPU)
     verify(amp, amp.grad_scaler(CPU), CPU)
 
 

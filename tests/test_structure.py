@@ -36,20 +36,22 @@ MAY_IMPORT: dict[str, set[str]] = {
     "logger": GROUND,
     "measure": GROUND | {"engine", "tournament/neighbors"},
     "dataset": GROUND | {"engine"},
-    "config": GROUND | {"checkpoint/manifest", "dataset"},
+    "config": GROUND | {"checkpoint/manifest", "dataset", "engine/amp_keys"},
     "train": GROUND
     | {"dataset", "engine", "task", "model", "logger", "measure", "checkpoint"}
     | {"config/combinations", "config/untrusted", "config/spec"},
     "stats": GROUND,
     "answer": GROUND | {"stats", "tournament"},
     "tournament": GROUND | {"stats"},
-    "report": GROUND | {"answer", "stats", "tournament", "config/rules", "config/own_keys"},
+    "report": GROUND
+    | {"answer", "stats", "tournament", "config/options", "config/rules", "config/own_keys"},
     "launch": GROUND | {"train", "config", "checkpoint/manifest", "tournament"},
     "study": GROUND | {"launch", "config", "checkpoint/manifest", "report", "tournament"},
     "plugins": GROUND | {"study", "launch", "config"},
     "__init__": {"places"},
     "bench": GROUND | {"answer", "stats", "tournament"},
-    "main": GROUND | {"plugins", "study", "launch", "config"},
+    "sweeps": GROUND | {"plugins", "study", "launch", "config"},
+    "main": GROUND | {"sweeps", "plugins", "launch", "config"},
     "__main__": GROUND | {"main", "report", "config", "bench"},
     "api": GROUND
     | {"answer", "stats", "tournament", "dataset", "task", "engine", "report"}
@@ -60,7 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 MAY_IMPORT["extensions"] = {*MAY_IMPORT} - {"bench"}  # and nothing imports them
 COMPOSING = {
-    "main", "plugins", "config", "study", "extensions", "launch/runs", "launch/command",
+    "main", "sweeps", "plugins", "config", "study", "extensions", "launch/runs", "launch/command",
     "dataset/mapped",  # which builds what its configuration names when it is loaded
     "train/build", "train/run", "train/evaluate", "train/turns",
 }  # fmt: skip
@@ -183,7 +185,8 @@ UNDER_THE_ENGINE = {"errors", "machine", "places", "score", "secrets", "tree"}
 
 
 def test_the_engine_is_read_without_configuration_processes_and_files():
-    found, others = reachable(m for m in MODULES if m.startswith("engine/"))
+    code = [m for m in MODULES if m.startswith("engine/") and not m.endswith("_keys")]
+    found, others = reachable(code)
     assert {m for m in found if not m.startswith("engine/")} <= UNDER_THE_ENGINE
     assert others == {"torch", "numpy"}
 
@@ -401,7 +404,7 @@ def test_the_training_loop_has_no_branch_on_a_mode():
         assert not words(ast.unparse(test)) & MODES, ast.unparse(test)
 
 
-LAUNCHERS = ("main", "plugins", "result", "config.job", "config.rules", "config.overrides",
+LAUNCHERS = ("main", "sweeps", "result", "config.job", "config.rules", "config.overrides",
              "config.resume", "dataset.digits", "dataset.folder", "dataset.masks",
              "dataset.cache")  # fmt: skip
 
@@ -412,11 +415,21 @@ def test_the_launchers_side_imports_no_torch():
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
+TRAINING = {"torchvision", "hydra", "omegaconf", "yaml", "tensorboard", "sklearn", "jinja2", "PIL"}
+
+
+def test_bench_and_time_steps_import_only_the_packages_that_pyproject_lists_for_them():
+    bench = [name.replace("/", ".") for name in MODULES if name.startswith("bench/")]
+    imports = ", ".join(f"ninefold.{name}" for name in [*bench, "api.steps"])
+    code = f"import sys, {imports}; assert not {TRAINING} & {{*sys.modules}}"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
 def test_the_launchers_side_imports_torch_nowhere_at_the_top_of_a_module():
     late = {f"launch/{name}" for name in ("per_rank", "worker", "workers")}  # once checked
     for module, path in MODULES.items():
         if (
-            package(module) in {"main", "plugins", "config", "study", "launch"}
+            package(module) in {"main", "sweeps", "plugins", "config", "study", "launch"}
             and module not in late
         ):
             body = ast.parse(path.read_text()).body

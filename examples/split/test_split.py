@@ -29,13 +29,13 @@ from ninefold.checkpoint.weights import load_weights, weights
 from ninefold.config.options import of_class
 from ninefold.engine.amp import Amp
 from ninefold.engine.parallel import RankContext
-from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError
 from ninefold.model.convnet import ConvNet
 from ninefold.model.unet import UNet
 from ninefold.report.answer.answer import build, evidence_of
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.runs import run_of_result
+from ninefold.task import Objective
 from ninefold.task.classification import Classification
 from ninefold.task.segmentation import Segmentation
 from ninefold.train import kernels

@@ -1,6 +1,6 @@
 """How many rounds, or seeds, would decide what is open, if its mean and noise stay as they are.
 
-Where it is said, it is so in nine of ten cases (benchmarks/LOG.md).
+Where it is said, it is so in nine of ten cases (benchmarks/log/statistics.md).
 """
 
 from __future__ import annotations

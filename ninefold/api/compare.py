@@ -80,10 +80,9 @@ def compare(
     forward: forward(model, batch) returns the loss; `loss` is then None, and items of any kind.
     batch_size: examples in a step, over all processes; None: the DataLoader's, or 64.
     optimizer: adamw, sgd, or a function of parameters that returns a torch optimizer.
-    parallel, amp: strategies none, dp, ddp, fsdp; precisions fp32, tf32, default (PyTorch's own),
-        bf16, autocast, scaler, fp16, bf16_weights. None: on a CPU none and ddp in fp32, and in bf16
-        if it has instructions for it; on a GPU fp32, tf32 and bf16, or fp32 and scaler where it has
-        no bf16; ddp only on several.
+    parallel, amp: strategies and precisions, such as none, ddp and fp32, bf16; `ninefold conf amp`
+        lists all. None: on a CPU none and ddp in fp32, and in bf16 if it has instructions for it;
+        on a GPU fp32, tf32 and bf16, or fp32 and scaler where it has no bf16; ddp only on several.
     minutes: of timing, for all configurations together. A second round may take half a minute
         more: one round has no error estimate.
     at_most: minutes after which everything is stopped, with the answer so far; None: no limit.

@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf._utils import get_yaml_loader
-from yaml.constructor import SafeConstructor
-from yaml.resolver import Resolver
 
+from ninefold.files import safe_loader
 from ninefold.places import CONF, EXPERIMENTS, option_files
 
 STUDIES = "experiments"
-
-
-def _loader() -> Any:
-    """OmegaConf's loader (1e-3 is a number, a key is given once), a tenth of a second faster."""
-    theirs: Any = get_yaml_loader()
-    if not yaml.__with_libyaml__:
-        return theirs
-    from yaml.cyaml import CParser
-
-    class Loader(CParser, theirs):  # type: ignore[misc]
-        def __init__(self, stream: object) -> None:
-            CParser.__init__(self, stream)
-            SafeConstructor.__init__(self)
-            Resolver.__init__(self)
-
-    return Loader
-
-
-Loader = _loader()
 
 
 def groups_of(command: str) -> dict[str, list[str]]:
@@ -53,16 +33,32 @@ def files_of(group: str) -> list[Path]:
     return sorted(EXPERIMENTS.glob("*.yaml")) if group == STUDIES else option_files(group)
 
 
+def options_of(group: str) -> dict[str, Path]:
+    """The options of a group with their files; none of what is no name of a group."""
+    return {path.stem: path for path in option_files(group)} if group.isidentifier() else {}
+
+
 def option_file(group: str, option: str) -> Path:
     """The file of an option of ours, or where it would be."""
     files = {path.stem: path for path in files_of(group)}
     return files.get(option, CONF / group / f"{option}.yaml")
 
 
+@functools.cache
+def keys_in(group: str, option: str | None) -> frozenset[str] | None:
+    """The keys of an option of ours and of those that it extends; None: of another."""
+    path = options_of(group).get(option or "")
+    if path is None:
+        return None
+    tree = read_tree(path)
+    extended = (keys_in(group, name) or () for name in tree.pop("defaults", ()))
+    return frozenset(tree).union(*extended)
+
+
 def read_tree(path: Path) -> dict[Any, Any]:
     """Read a file of conf/; empty if it is not YAML, which composing reports."""
     try:
-        tree = yaml.load(path.read_text(encoding="utf-8"), Loader)
+        tree = yaml.load(path.read_text(encoding="utf-8"), safe_loader())
     except (OSError, ValueError, yaml.YAMLError):
         return {}
     return tree if isinstance(tree, dict) else {}

@@ -13,7 +13,7 @@ from ninefold.places import CONF, EXTENSIONS, PACKAGE
 # What changes no run: no process of a run imports it (MAY_IMPORT in tests/test_structure.py).
 NOT_OF_A_RUN = (
     *("bench", "report", "stats", "study"),
-    *("__main__.py", "main.py", "plugins.py"),
+    *("__main__.py", "main.py", "plugins.py", "sweeps.py"),
 )
 
 

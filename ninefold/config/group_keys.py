@@ -1,6 +1,6 @@
 """The keys that options of a group have in common: type, default and meaning of each that is ours.
 
-Those of one option alone are fields of its class, see ninefold.config.options.
+Those of one option alone stand beside its class, see ninefold.config.options.
 Arguments of PyTorch's optimizers and schedulers, of networks and of your own classes need no entry.
 A key without a default has one in each option.
 """
@@ -8,24 +8,22 @@ A key without a default has one in each option.
 # No `from __future__ import annotations`: to evaluate each from its text takes 2 ms of a command.
 from typing import Annotated, Literal
 
-from msgspec import Meta
-
+from ninefold.engine.amp_keys import AmpKeys
 from ninefold.types import (
     MAY_CHANGE,
     NO_EFFECT,
-    AboveOne,
     Call,
     ClassNumber,
     Count,
     Device,
     Duration,
-    Fraction,
     FractionOrZero,
     GpuNumbers,
     Loss,
     Names,
     NotNegative,
     Numbers,
+    OptionKeys,
     ParameterGroups,
     Part,
     Positive,
@@ -33,17 +31,9 @@ from ninefold.types import (
     Section,
     Shape,
     SplitName,
-    Target,
     Text,
     Whole,
 )
-
-
-class OptionKeys(Section, kw_only=True):
-    """What an object is built from."""
-
-    _target_: Target
-    """Dotted name of the class or function to call."""
 
 
 class ParallelKeys(OptionKeys, kw_only=True):
@@ -59,29 +49,6 @@ class ParallelKeys(OptionKeys, kw_only=True):
     """Numbers of the GPUs to use, the first one for results; null: all."""
     timeout: Annotated[Duration, MAY_CHANGE, NO_EFFECT]
     """Set it by launch.timeout."""
-
-
-class AmpKeys(OptionKeys, kw_only=True):
-    """Precision: the dtype of the forward pass, and loss scaling."""
-
-    dtype: Literal["auto", "float32", "float16", "bfloat16"]
-    """dtype of autocast; auto: float16 on CUDA and bfloat16 on a CPU, float32: no autocast."""
-    scaler: bool
-    """Scale the loss with a GradScaler."""
-    tf32: bool | None
-    """Compute float32 convolutions and matrix products in TF32, on CUDA; null: convolutions alone,
-    as PyTorch does by itself."""
-    weights: Literal["float32", "bfloat16"] = "float32"
-    """dtype of the weights and of the optimizer's state; bfloat16: without autocast, an update of
-    less than 0.4 % of a weight is rounded away."""
-    init_scale: Annotated[float, Meta(gt=0, lt=2.0**127)] = 65536.0
-    """The GradScaler's initial scale."""
-    growth_factor: AboveOne = 2.0
-    """Factor of the scale after growth_interval steps without overflow."""
-    backoff_factor: Fraction = 0.5
-    """Factor of the scale after an overflow."""
-    growth_interval: Count = 2000
-    """Steps without overflow after which the scale grows."""
 
 
 class DatasetKeys(OptionKeys, kw_only=True):

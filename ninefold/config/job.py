@@ -27,8 +27,8 @@ from ninefold.config import (
     rules,
     schema,
 )
+from ninefold.config.conf_files import keys_in
 from ninefold.config.configuration import Configuration, Tree
-from ninefold.config.own_keys import keys_in
 from ninefold.config.resume import Resume
 from ninefold.errors import ConfigError, Failure, Refused
 from ninefold.files import flat
@@ -348,7 +348,7 @@ def _checkpoint(given: Any) -> Path:
 
 def _leave_out_keys_of_other_strategies(tree: DictConfig, strategy: Any) -> None:
     """In a sweep over strategies, a key that some of them have is set for these alone."""
-    own = keys_in("parallel").get(str(strategy))
+    own = keys_in("parallel", str(strategy))
     node = tree.get("parallel")
     if own is None or not isinstance(node, DictConfig):
         return

@@ -96,9 +96,9 @@ Prints the keys that a command takes: type, default and meaning of each.
 def help_text(command: str) -> str:
     """The text of `python COMMAND.py --help`."""
     keys, groups = {**keys_of(command), **option_keys()}, COMMANDS[command]
-    cells = [entry(group, " ".join(options_of(group)), 14, WIDTH) for group in groups]
+    cells = [entry(group, " ".join(names_in(group)), 14, WIDTH) for group in groups]
     if command == "train":
-        cells.append(entry(STUDIES, " ".join(options_of(STUDIES)), 14, WIDTH))
+        cells.append(entry(STUDIES, " ".join(names_in(STUDIES)), 14, WIDTH))
     lines = [
         f"{typed_as(command)} {USAGE[command]}",
         f"Groups and options ({typed_as('conf')} GROUP describes them):",
@@ -165,7 +165,7 @@ def _printed(
 
 
 def _compare(_: str) -> str:
-    options = {group: ", ".join(options_of(group)) for group in ("parallel", "amp")}
+    options = {group: ", ".join(names_in(group)) for group in ("parallel", "amp")}
     return COMPARE.format(
         **{name: typed_as(name) for name in ("compare", "conf", "keys")},
         **options,
@@ -222,7 +222,7 @@ def default_of(key: Key) -> str:
     return "" if key.default is BY_OPTION else str(spelled(key.default))
 
 
-def options_of(group: str) -> list[str]:
+def names_in(group: str) -> list[str]:
     """The options of a group: the names of its files."""
     return [path.stem for path in files_of(group)]
 

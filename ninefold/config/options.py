@@ -1,10 +1,9 @@
-"""Finds the keys of an option's class, with their types, and the combinations that it refuses.
+"""Finds the keys of an option's class, with their types, and what else it declares.
 
-Of a class NAME in a module MODULE they stand beside it in MODULE_keys, of one in a package MODULE
-in its own MODULE_keys. Its keys are the fields of NAMEKeys, a ninefold.types.Section, and REFUSED
-are its combinations. The launcher imports that module alone: a command that checks a configuration
-imports neither torch nor the option's module. Keys of classes in ninefold are in
-ninefold.config.class_keys.
+Of a class NAME in a module MODULE it stands beside it in MODULE_keys, of one in a package MODULE
+in its own MODULE_keys. Its keys are the fields of NAMEKeys, a ninefold.types.Section; REFUSED are
+the combinations that it refuses, PLACES the places of options in tables. The launcher imports that
+module alone: a command that checks a configuration imports neither torch nor the option's module.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from typing import Any
 import msgspec
 
 from ninefold import types
-from ninefold.config import class_keys
 from ninefold.config.combinations import Combination
 from ninefold.config.schema import GROUPS, KEYS, OPTIONS, Key, keys_of
 from ninefold.errors import ConfigError, located, require_package
@@ -55,18 +53,31 @@ def marked(mark: str) -> tuple[str, ...]:
 def of_group(group: str) -> dict[str, Key]:
     """The keys that only one option in conf/GROUP/ has, by their names in it."""
     found: dict[str, Key] = {}
-    for path in option_files(group):
-        if target := re.search(r"^_target_: (\S+)", read_text(path), re.MULTILINE):
-            found |= of_class(target[1])
+    for target in _targets(group):
+        found |= of_class(target)
     return found
+
+
+@functools.cache
+def places(group: str) -> dict[str, int]:
+    """The places of options of a group in tables, by name: the simplest first."""
+    found: dict[str, int] = {}
+    for target in _targets(group):
+        found |= getattr(_beside(target), "PLACES", {})
+    return found
+
+
+def _targets(group: str) -> list[str]:
+    """The classes that the options in conf/GROUP/ name."""
+    texts = map(read_text, option_files(group))
+    found = (re.search(r"^_target_: (\S+)", text, re.MULTILINE) for text in texts)
+    return [target[1] for target in found if target]
 
 
 @functools.cache
 def of_class(target: str) -> dict[str, Key]:
     """The keys of the class with the dotted name `target`. Raises ConfigError, see `_beside`."""
-    name = f"{target.rpartition('.')[2]}Keys"
-    ours = getattr(class_keys, name, None) if target.startswith("ninefold.") else None
-    section = ours or getattr(_beside(target), name, None)
+    section = getattr(_beside(target), f"{target.rpartition('.')[2]}Keys", None)
     return keys_of(section) if section else {}
 
 

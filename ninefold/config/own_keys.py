@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-import functools
-import re
 from collections.abc import Callable, Sequence
 
+from ninefold.config.conf_files import keys_in, options_of
 from ninefold.errors import ConfigError
-from ninefold.files import read_text
-from ninefold.places import option_files
 from ninefold.words import key_and_value, key_of
 
 GPUS = "parallel.devices"
@@ -19,14 +16,15 @@ GPUS = "parallel.devices"
 
 def is_own(text: str) -> bool:
     """Return whether an override sets a key that some options of its group have and others lack."""
-    having = {option: fits(text, option) for option in keys_in(key_of(text).partition(".")[0])}
-    return text[:1] not in "+~" and any(having.values()) and not all(having.values())
+    group, inside, _ = key_of(text).partition(".")
+    having = [fits(text, option) for option in options_of(group)] if inside else []
+    return text[:1] not in "+~" and any(having) and not all(having)
 
 
 def fits(text: str, option: str | None) -> bool:
     """Return whether an option of a group has the key of an override; one of a user's own may."""
     group, _, name = key_of(text).partition(".")
-    keys = keys_in(group).get(option or "")
+    keys = keys_in(group, option)
     return keys is None or name.partition(".")[0] in keys
 
 
@@ -57,12 +55,3 @@ def of_options(
                 f"leave it out, and set CUDA_VISIBLE_DEVICES={value.strip('[]').replace(' ', '')}",
             )
     return [[text for text in job if text not in left_out or fitting(text, job)] for job in jobs]
-
-
-@functools.cache
-def keys_in(group: str) -> dict[str, set[str]]:
-    """The keys of each option of a group in conf/; none of what is no name of a group."""
-    if not group.isidentifier():
-        return {}
-    texts = {path.stem: read_text(path) for path in option_files(group)}
-    return {name: {*re.findall(r"^(\w+):", text, re.MULTILINE)} for name, text in texts.items()}

@@ -10,7 +10,7 @@ import msgspec
 import yaml
 
 from ninefold.config import combinations, options
-from ninefold.config.own_keys import keys_in
+from ninefold.config.conf_files import keys_in
 from ninefold.config.schema import BUILT, GROUPS, KEYS, Key, in_sections
 from ninefold.errors import ConfigError, Failure, suggestion
 from ninefold.files import require_plain_yaml, safe_loader
@@ -117,8 +117,8 @@ def inner_keys(choices: Mapping[str, Any], evaluates: bool) -> dict[str, set[str
     """The keys of the sections, and of the groups whose chosen option is a file in conf/."""
     found = in_sections(evaluates)
     for group in ("parallel", "amp", "dataset", "model", "task"):
-        if (keys := keys_in(group).get(str(choices.get(group)))) is not None:
-            found[group] = keys
+        if (keys := keys_in(group, str(choices.get(group)))) is not None:
+            found[group] = {*keys}
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -71,6 +72,12 @@ def run_job(
     if not job.evaluates:
         record(outcome.failures, job.choices, job.resolved, folder, started)
     return outcome
+
+
+def announce(folder: object) -> None:
+    """Tell who waits at a terminal that a command works: importing torch takes seconds."""
+    if os.isatty(0) and os.isatty(2):
+        print(f"starting, in {folder}", file=sys.stderr, flush=True)
 
 
 def outcome_of(error: Exception, argv: Sequence[str] = ()) -> Outcome:

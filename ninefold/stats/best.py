@@ -108,7 +108,7 @@ def rounds_needed(
     """Return after how many rounds in all `lead` would be shown to be within `same` of the best.
 
     None: after more than `most`. names, seen, candidates: as of `standing`. It is right in nine of
-    ten cases (benchmarks/LOG.md).
+    ten cases (benchmarks/log/statistics.md).
     """
     row = names.index(lead)
     tests = max(len(candidates) - 1, 1)

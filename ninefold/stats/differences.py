@@ -212,7 +212,8 @@ def _moderated(variance: Array, rounds: Ints, pooled: float, cells: int) -> tupl
     The prior is Smyth's: the spread of the logarithms of the variances, beyond what the few rounds
     explain, measures how alike the cells are. In addition, borrowed degrees of freedom are limited
     to a pair's own, to fewer with few cells, and if the cells are not alike, a variance is only
-    raised: otherwise one noisy cell among quiet ones causes false verdicts (benchmarks/LOG.md).
+    raised: otherwise one noisy cell among quiet ones causes false verdicts
+    (benchmarks/log/statistics.md).
     """
     own = np.maximum(rounds - 1.0, 0.0)
     seen = (variance > NOTHING**2) & (own > 0)

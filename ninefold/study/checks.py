@@ -1,4 +1,4 @@
-"""What keeps a command from being a run or a sweep, before the job itself is looked at."""
+"""What keeps a command from being a sweep, before its jobs are looked at."""
 
 from __future__ import annotations
 
@@ -8,34 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.types import Override, RangeSweep
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from ninefold.config import combinations, rules, schema
+from ninefold.config import rules, schema
 from ninefold.config.composition import Composition
-from ninefold.config.conf_files import read_tree
 from ninefold.config.job import KEYS_NOT_IN_RESULT, not_a_name
+from ninefold.config.mode import SWEEPER, changed_of_study, mode_problems
 from ninefold.config.parse import value_of
 from ninefold.errors import ConfigError, Failure
-from ninefold.places import CONF
-from ninefold.ranks import started_by
 from ninefold.study import start
-from ninefold.study.plan import SWEEPER, in_one_cell
-from ninefold.types import MAX_RUNS, spelled
+from ninefold.study.plan import in_one_cell
+from ninefold.types import MAX_RUNS
 from ninefold.words import key_and_value
 
-DEFAULTS = CONF / "train.yaml"
 LISTS = (SWEEPER, "basic")  # sweepers that make a run for each value
-
-
-def of_a_run(composition: Composition) -> list[Failure]:
-    """The problems of a command that makes one run."""
-    config = composition.config
-    return (
-        not_honored(config, DEFAULTS)
-        or combinations.problems(_asked(composition), combinations.REFUSED_COMMANDS)
-        or unnamed("hydra.run.dir", config.hydra.run.dir)
-    )
 
 
 def of_a_sweep(composition: Composition) -> list[Failure]:
@@ -44,39 +30,18 @@ def of_a_sweep(composition: Composition) -> list[Failure]:
     given = composition.parsed(composition.overrides())
     params = composition.parsed(composition.params()) if sweeper in LISTS else []
     problems = (
-        wrong_values([*params, *given], sweeper)
-        or odd_options(given)
-        or not_honored(config, DEFAULTS)
-        or combinations.problems(_asked(composition), combinations.REFUSED_COMMANDS)
-        or unnamed("hydra.sweep.dir", config.hydra.sweep.dir)
+        wrong_values([*params, *given], sweeper) or odd_options(given) or mode_problems(composition)
     )
     if not problems and sweeper != SWEEPER:
         problems = start.occupied(Path(config.hydra.sweep.dir), "choose another")
     return problems or rules.breach("launch.grace", OmegaConf.select(config, "launch.grace"))
 
 
-def unnamed(field: str, folder: str) -> list[Failure]:
-    if folder:
-        return []
-    return [ConfigError(field, "", "it names nothing", "a folder is allowed", "leave it out")]
-
-
-def _asked(composition: Composition) -> dict[str, Any]:
-    """What a command asks for instead of a run, and what starts it, by key."""
-    keys = ("resume", "launch.inline", "study.ask")
-    found = {key: OmegaConf.select(composition.config, key) for key in keys}
-    return found | {
-        "hydra.mode": "MULTIRUN" if composition.sweeps else "RUN",
-        "hydra/launcher": composition.choice("hydra/launcher"),
-        "started_by": started_by(),
-    }
-
-
 def nothing_swept(config: DictConfig, overrides: Sequence[Override]) -> list[Failure]:
     """That every key has one value; none if the command has keys of a study, such as rounds."""
     if any(override.is_sweep_override() for override in overrides):
         return []
-    if changed_of_study(config, DEFAULTS):
+    if changed_of_study(config):
         return []
     return [
         ConfigError(
@@ -160,37 +125,6 @@ def _wrong_value(override: Override, wrong: str) -> ConfigError:
         "glob(PATTERN) of a group's options",
         "correct it",
     )
-
-
-def not_honored(config: DictConfig, stored: Path) -> list[Failure]:
-    """The `study.*` values that have no effect because this command is not a study.
-
-    stored: the configuration file with the defaults.
-    """
-    if "study" not in config:
-        return []
-    wrong, do = "a single run has no rounds", "add -m, or leave it out"
-    if config.hydra.mode == RunMode.MULTIRUN:
-        sweeper = config.hydra.runtime.choices.get("hydra/sweeper")
-        if sweeper == SWEEPER:
-            return []
-        wrong, do = f"hydra/sweeper={sweeper} has no rounds", "leave one of them out"
-    return [
-        ConfigError(
-            f"study.{key}",
-            spelled(value),
-            wrong,
-            f"a sweep with hydra/sweeper={SWEEPER}, the default, has",
-            do,
-        )
-        for key, value in changed_of_study(config, stored).items()
-    ]
-
-
-def changed_of_study(config: DictConfig, stored: Path) -> dict[str, Any]:
-    """The `study.*` values that are not the defaults of the file `stored`."""
-    before = read_tree(stored).get("study", {})
-    return {str(key): value for key, value in config.study.items() if value != before.get(key)}
 
 
 def wrong_settings(config: DictConfig) -> list[Failure]:

@@ -30,7 +30,6 @@ from ninefold.words import key_and_value, key_of
 
 AXES = ("parallel", "amp")
 BASELINE, CONTROL = "none", "control"  # options of `parallel`: the second repeats the first
-SWEEPER = "study"  # the option of hydra/sweeper that runs in rounds
 Compose = Callable[[Sequence[str]], DictConfig]
 
 

@@ -1,6 +1,6 @@
 """How the time of a comparison is divided: rounds, their turns, looks.
 
-Everything here is a function of what is known. benchmarks/LOG.md has what the constants were
+Everything here is a function of what is known. benchmarks/log/turns.md has what the constants were
 measured by.
 """
 

@@ -2,8 +2,8 @@
 
 Whatever may matter is the same for all contestants or drawn anew in each round: all take the same
 steps, so those that read the same data in the same order are timed on the same batches; and where a
-turn begins in what comes every few steps is drawn, as is who goes first. benchmarks/LOG.md has what
-these constants were measured by.
+turn begins in what comes every few steps is drawn, as is who goes first. benchmarks/log/turns.md
+has what these constants were measured by.
 """
 
 from __future__ import annotations

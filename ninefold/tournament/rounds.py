@@ -3,7 +3,7 @@
 What changes with the moment (a neighbor, heat) then slows all alike, as in the duet benchmarking of
 Bulej et al. (2020), which runs two programs at the same time. What differs between processes, such
 as where their memory lies, stays while they live: a round may start new ones, as Kalibera and Jones
-(2013) advise. benchmarks/LOG.md has the figures.
+(2013) advise. benchmarks/log/turns.md has the figures.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ What is estimated is the mean seconds of a step of a long run on this host as it
 time. A turn is left out by witnesses that are not the turn itself: the CPU time that other programs
 used meanwhile, and the turns around it of two other names or more. Its own seconds never matter: an
 uninterrupted run waits for its loader, a disk or a network as well. Where most turns are disturbed,
-that is the machine's usual state and every turn counts. benchmarks/LOG.md has how well this meets
-the truth, in simulations and on real machines. Studies, `ninefold.time_steps` and reports use it.
+that is the machine's usual state and every turn counts. benchmarks/log/turns.md has how well this
+meets the truth, in simulations and on real machines. Studies, `ninefold.time_steps` and reports use
+it.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from ninefold.dataset.loader import HostSource
 from ninefold.engine.amp import Amp
 from ninefold.engine.batches import Batches
 from ninefold.engine.parallel import RankContext
-from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError, DataError
+from ninefold.task import Objective
 
 CPU = torch.device("cpu")
 ALONE = RankContext(0, 1, CPU)

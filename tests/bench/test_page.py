@@ -1,4 +1,4 @@
-"""The page of bench shows what its commands print."""
+"""The pages of bench show what their commands print."""
 
 import re
 
@@ -34,6 +34,7 @@ def test_the_page_shows_the_tables_that_its_commands_print(tmp_path):
         comparison, trial, *_ = rows(page)
         return [comparison, trial[:2]]
 
-    page = (ROOT / "docs/how-to/bench.md").read_text()
+    folder = ROOT / "docs" / "how-to"
+    page = "".join((folder / name).read_text() for name in ("bench.md", "bench-questions.md"))
     assert [len(table) for table in fixed(page)] == [3, 2]
     assert fixed("".join(rebuilt(page, tmp_path, tmp_path))) == fixed(page)

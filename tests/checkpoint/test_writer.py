@@ -33,13 +33,13 @@ from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.none import Single
 from ninefold.engine.schedule import Schedule
 from ninefold.engine.state import State
-from ninefold.engine.task import Objective
 from ninefold.engine.training import PeakMemory
 from ninefold.errors import NumericsError, Preempted, ResourceError
 from ninefold.logger import Run
 from ninefold.logger.jsonl import JSONLines
 from ninefold.measure.devices import Load
 from ninefold.signals import Stop
+from ninefold.task import Objective
 from ninefold.task.classification import Classification
 from ninefold.train import training_run
 from ninefold.train.training_run import TrainingRun

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ninefold.config.list_commands import COMMANDS, options_of
+from ninefold.config.list_commands import COMMANDS, names_in
 from tests import reference
 from tests.conftest import ROOT
 
@@ -23,5 +23,5 @@ def test_help_fits_a_screen_and_has_every_option_of_each_group(shell, command):
     assert max(map(len, lines)) <= 100
     text = " ".join(done.stdout.split())
     for group in COMMANDS[command]:
-        assert f" {group} {' '.join(options_of(group))} " in text
+        assert f" {group} {' '.join(names_in(group))} " in text
     assert "python -m ninefold keys [PATTERN]" in text

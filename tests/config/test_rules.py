@@ -84,9 +84,9 @@ def test_a_group_that_is_left_out_has_no_problems():
     assert problems({"optimizer": None, "amp": {}}, {"optimizer", "amp"}) == []
 
 
-def test_the_keys_of_an_option_are_those_in_its_file():
+def test_the_keys_of_an_option_are_those_in_its_file_and_in_those_that_it_extends():
     inner = inner_keys({"amp": "fp32", "dataset": "digits"}, False)
-    assert inner["amp"] == set(OmegaConf.load(ROOT / "conf" / "amp" / "fp32.yaml"))
+    assert inner["amp"] == set(OmegaConf.load(ROOT / "conf" / "amp" / "autocast.yaml"))
     assert inner["dataset"] == set(OmegaConf.load(ROOT / "conf" / "dataset" / "digits.yaml"))
     assert inner["clock"] == {"warmup", "sample"}
     assert "model" not in inner

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import ours
+from ninefold.dataset import Dataset, Split
 from ninefold.errors import DataError, Failure, Refused
 
 LINE = re.compile(r"error: [^=\s]+=.*: .+; .+; .+")
@@ -36,6 +37,22 @@ def refuses(root: Path, prepare: Callable[[], object], message: str) -> None:
     assert line.startswith(f"error: dataset.root={root}: ")
     assert line.count("; ") >= 2
     assert "\n" not in line
+
+
+def refuses_once_spoiled(
+    make: Callable[[Path], Dataset], root: Path, spoil: Callable[[Path], object], message: str
+) -> None:
+    """See that files in `root` that can be trained on are refused once `spoil` was there."""
+    make(root).prepare()
+    spoil(root)
+    refuses(root, make(root).prepare, message)
+
+
+def refuses_options(dataset: Dataset, split: Split, kind: type[Failure], message: str) -> None:
+    """See that a dataset's options are refused before it is loaded and when a split is."""
+    for look in (dataset.prepare, lambda: dataset.load(split)):
+        with pytest.raises(kind, match=message):
+            look()
 
 
 def refuses_job(job: Sequence[str], line: str) -> None:

@@ -13,7 +13,7 @@ from ninefold.dataset.images import spread
 from ninefold.dataset.masks import LOOKED_AT, Masks
 from ninefold.errors import ConfigError, DataError
 from tests.dataset.scenes import CLASSES, VOID, write
-from tests.faults.refusals import cut_short, refuses
+from tests.faults.refusals import cut_short, refuses_once_spoiled, refuses_options
 
 MASK, IMAGE = "trainannot/scene_001.png", "train/scene_001.png"
 Spoil = Callable[[Path], object]
@@ -92,10 +92,7 @@ def dataset(root: Path, **options: Any) -> Masks:
 
 @pytest.mark.parametrize("name", FILES)
 def test_files_that_cannot_be_trained_on_are_refused_in_one_line(root, name):
-    spoil, message = FILES[name]
-    dataset(root).prepare()
-    spoil(root)
-    refuses(root, dataset(root).prepare, message)
+    refuses_once_spoiled(dataset, root, *FILES[name])
 
 
 OPTIONS: dict[str, tuple[dict[str, Any], type[DataError] | type[ConfigError], str]] = {
@@ -111,9 +108,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], type[DataError] | type[ConfigError], st
 def test_options_that_do_not_fit_are_refused_before_and_when_it_is_loaded(root, name):
     options, kind, message = OPTIONS[name]
     wrong = Masks(**{"root": str(root), "classes": CLASSES, "ignore": VOID, **options})
-    for look in (wrong.prepare, lambda: wrong.load("train")):
-        with pytest.raises(kind, match=message):
-            look()
+    refuses_options(wrong, "train", kind, message)
 
 
 def many(root: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Statistics where their assumptions do not hold, and the figures of benchmarks/LOG.md.
+"""Statistics where their assumptions do not hold, and the figures of benchmarks/log/.
 
 `python -m pytest tests/long -m '' -s -k statistics` prints them.
 """

@@ -1,6 +1,6 @@
-"""Timing in turns: how often it is wrong, how many rounds it takes; figures of benchmarks/LOG.md.
+"""Timing in turns: how often it is wrong, how many rounds it takes.
 
-`python -m pytest tests/long -m '' -s -k turns` prints them.
+`python -m pytest tests/long -m '' -s -k turns` prints the figures.
 """
 
 from __future__ import annotations

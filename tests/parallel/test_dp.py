@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.dp import DP, GatheredObjective, ParallelObjective
-from ninefold.engine.task import Objective, Task
+from ninefold.task import Objective, Task
 from ninefold.task.classification import Classification
 from tests.task.toy import IGNORED, Segmentation
 

@@ -22,6 +22,7 @@ from ninefold.config import list_commands, overrides, resolvers
 from ninefold.config.composition import Composition, compose, flags_of, only_shows
 from ninefold.config.hydra_internal import BasicSweeper
 from ninefold.config.job import Asked, asked, check
+from ninefold.config.mode import SWEEPER, mode_problems
 from ninefold.config.parse import last_of_each, quoted
 from ninefold.errors import Failure, Refused
 from ninefold.launch.command import jobs as jobs_of
@@ -104,11 +105,11 @@ def run(name: str, words: Sequence[str]) -> None:
         return
     composition = compose(name, flags)
     if not composition.sweeps:
-        require(checks.of_a_run(composition))
+        require(mode_problems(composition))
         start(asked(composition.config, composition.config.hydra), whole)
         return
     require(checks.of_a_sweep(composition), checks.wrong_settings(composition.config))
-    if composition.choice("hydra/sweeper") == plan.SWEEPER:
+    if composition.choice("hydra/sweeper") == SWEEPER:
         for job in jobs(composition):
             start(job, whole)
 

@@ -18,9 +18,9 @@ from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.runs import read_csv
 from ninefold.report.data.turns import turns_of
 from ninefold.report.stats.measures import of_figures
-from ninefold.score import Figure, Score
 from ninefold.stats.statistics import compare
 from ninefold.study_record import StudyRecord
+from ninefold.task import Figure, Score
 from ninefold.train.run import SELECTED_ON_TEST
 from tests.report.studies import DDP, NONE, NONE_AUTOCAST, Settings
 from tests.report.test_answer import runs_of, whole

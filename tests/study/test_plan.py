@@ -13,8 +13,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold.config import resolvers
 from ninefold.config.job import variant
+from ninefold.config.mode import not_honored
 from ninefold.errors import ConfigError
-from ninefold.study.checks import not_honored, odd_options, wrong_settings
+from ninefold.study.checks import odd_options, wrong_settings
 from ninefold.study.plan import Composer, Plan
 from tests.conftest import ROOT
 
@@ -103,16 +104,15 @@ def test_no_two_runs_of_a_study_are_in_one_folder(made, subdir, given, fine):
 
 
 def test_settings_of_a_study_are_refused_where_none_is_run(made):
-    stored = ROOT / "conf" / "train.yaml"
     single = made.compose(["study.rounds=3"])
-    (failure,) = not_honored(single, stored)
+    (failure,) = not_honored(single)
     assert str(failure).startswith("error: study.rounds=3: a single run has no rounds;")
-    assert not not_honored(made.compose(["seed=1"]), stored)
+    assert not not_honored(made.compose(["seed=1"]))
     with open_dict(single):
         single.hydra.mode = RunMode.MULTIRUN
-        assert not not_honored(single, stored)
+        assert not not_honored(single)
         single.hydra.runtime.choices["hydra/sweeper"] = "basic"
-    (failure,) = not_honored(single, stored)
+    (failure,) = not_honored(single)
     assert str(failure).startswith("error: study.rounds=3: hydra/sweeper=basic has no rounds;")
 
 

@@ -17,7 +17,7 @@ def test_a_refused_command_changes_nothing_in_the_study_of_another(made, monkeyp
     with exclusive(made.folder, 0):
         (made.folder / made.names[-1] / "result.json").touch()  # the other command continues
         assert command.execute() == FolderInUse.code
-    assert command.finish(FolderInUse.code) == FolderInUse.code
+    assert command.sweep.finish(FolderInUse.code) == FolderInUse.code
     assert (made.folder / "sweep.json").read_bytes() == before
     assert not (made.folder / "report").exists()
 

@@ -16,7 +16,7 @@ from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.evaluation import Evaluation, evaluate
 from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.none import Single
-from ninefold.engine.task import Objective
+from ninefold.task import Objective
 from ninefold.task.classification import Classification
 
 CPU = torch.device("cpu")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ninefold.engine.task import Task
+from ninefold.task import Task
 from ninefold.task.classification import Classification
 from ninefold.task.counts import added, counted
 from ninefold.task.segmentation import Segmentation

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ninefold.config import untrusted
-from ninefold.engine.task import Objective
 from ninefold.errors import CheckpointError, ConfigError
+from ninefold.task import Objective
 from ninefold.task.classification import Classification
 from ninefold.task.loss import mean_over_examples
 from ninefold.task.segmentation import Segmentation

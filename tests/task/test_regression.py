@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ninefold.engine.task import Scores, scoring
+from ninefold.engine.task import scoring
 from ninefold.errors import ConfigError, DataError
-from ninefold.score import Score
+from ninefold.task import Score, Scores
 from ninefold.task.regression import Regression
 
 torch.manual_seed(0)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ninefold.dataset import Examples, Rows, Split
 from ninefold.dataset.preparation import random_bits
-from ninefold.engine.task import Scores
+from ninefold.task import Scores
 
 IGNORED = 255
 

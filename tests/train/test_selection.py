@@ -10,8 +10,9 @@ from torch import Tensor
 
 from benchmarks import ours
 from ninefold.engine.loop import train
-from ninefold.engine.task import Score, Scores, Task
+from ninefold.engine.task import Score
 from ninefold.errors import ConfigError, NumericsError
+from ninefold.task import Scores, Task
 from ninefold.train.training_run import TrainingRun
 from tests.train.test_schedule import SMALL
 

@@ -21,9 +21,9 @@ from ninefold.dataset.loader import HostSource
 from ninefold.engine import evaluation
 from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.none import Single
-from ninefold.engine.task import Objective, Scores
 from ninefold.errors import ConfigError, Failure
 from ninefold.model import Output
+from ninefold.task import Objective, Scores
 from ninefold.task.segmentation import Segmentation
 from ninefold.train.trial import Trial
 from tests.faults.refusals import refused

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
+from ninefold.config.options import places
 from ninefold.result import strategy_name
-
-# In the order in which they are shown, the simplest first; others follow by their names.
-PARALLEL = ("none", "dp", "ddp")
-AMP = ("fp32", "default", "autocast", "scaler", "tf32", "bf16", "fp16", "bf16_weights")
 
 
 class Cell(NamedTuple):
@@ -32,13 +30,14 @@ class Cell(NamedTuple):
 
 def plainness(cell: Cell) -> tuple[object, ...]:
     """A key that sorts cells, the simplest first."""
-    return *position(cell.parallel, PARALLEL), cell.processes or 0, *position(cell.amp, AMP)
+    strategy = position("parallel", cell.parallel)
+    return *strategy, cell.processes or 0, *position("amp", cell.amp)
 
 
 PLAIN = Cell("none", "fp32")  # the cell that the others are compared with
 BASELINE = f"{PLAIN.parallel}, {PLAIN.amp}"  # what a reader calls it
 
 
-def position(name: str, known: tuple[str, ...]) -> tuple[int, str]:
-    """Return a key that sorts known names in their order, then the others alphabetically."""
-    return known.index(name) if name in known else len(known), name
+def position(group: str, option: str) -> tuple[bool, float, str]:
+    """A key that sorts options: the baseline's, those with a place, the others alphabetically."""
+    return option != getattr(PLAIN, group), places(group).get(option, math.inf), option

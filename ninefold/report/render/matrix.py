@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 from ninefold.numbers import number, with_unit
 from ninefold.report.answer.tree import CellReport, Group, Published
-from ninefold.report.data.cell import AMP, BASELINE, Cell, plainness, position
+from ninefold.report.data.cell import BASELINE, Cell, plainness, position
 from ninefold.report.render.results import figures_of, name_of, reason, scores_of, style
 from ninefold.report.render.tables import NONE
 from ninefold.report.stats.measures import SECONDS
@@ -61,7 +61,7 @@ def matrix(group: Group) -> Matrix | None:
     """Return the matrix of a group; None where only one strategy or precision was swept."""
     cells = sorted([*(each.cell for each in group.cells), *group.untimed], key=plainness)
     strategies = list(dict.fromkeys(cell.strategy for cell in cells))
-    amps = sorted({cell.amp for cell in cells}, key=lambda amp: position(amp, AMP))
+    amps = sorted({cell.amp for cell in cells}, key=lambda amp: position("amp", amp))
     if min(len(strategies), len(amps)) < 2:
         return None
     entries = {(cell.strategy, cell.amp): entry for cell, entry in _entries(group)}

@@ -14,10 +14,10 @@ from benchmarks import ours
 from ninefold.engine.loop import train
 from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.ddp import DDP
-from ninefold.engine.task import Objective
 from ninefold.extensions.sharded.fsdp import FSDP
 from ninefold.model.convnet import ConvNet
 from ninefold.signals import Stop
+from ninefold.task import Objective
 from ninefold.task.classification import Classification
 from ninefold.train import build
 from ninefold.train.training_run import closing

@@ -18,10 +18,10 @@ from ninefold.engine.average import Average
 from ninefold.engine.evaluation import evaluate, most_passes
 from ninefold.engine.parallel import RankContext, local_part
 from ninefold.engine.parallel.ddp import DDP
-from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError
 from ninefold.extensions.sharded.fsdp import FSDP, large
 from ninefold.extensions.sharded.spread import nested
+from ninefold.task import Objective
 from ninefold.task.classification import Classification
 from ninefold.train.initial import LOADED
 from tests.extensions.sharded.made import Made, batch, made, network, plain

@@ -1,4 +1,4 @@
-"""Set D, volumes: files and keys of landmarks that cannot be trained on are one line each."""
+"""Volumes, landmarks and masks of volumes that cannot be trained on are one line each."""
 
 import gzip
 import json
@@ -13,16 +13,19 @@ import numpy as np
 import pytest
 
 from ninefold.errors import ConfigError, DataError
-from tests.dataset.heads import AFFINE, NAMES, SHAPE, SIDES, dataset, save, write
-from tests.faults.refusals import cut_short, refuses
+from tests.dataset.heads import AFFINE, NAMES, SHAPE, SIDES, dataset, save, write, write_masks
+from tests.faults.refusals import cut_short, refuses_once_spoiled, refuses_options
 
-VOLUME = "imagesTr/tr_001_0000.nii.gz"
+MASK, VOLUME = "labelsTr/tr_001.nii.gz", "imagesTr/tr_001_0000.nii.gz"
 Spoil = Callable[[Path], object]
+
+
+COUNTS = {"imagesTr": 4, "imagesTs": 2}
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    return write(tmp_path / "heads", {"imagesTr": 4, "imagesTs": 2})
+    return write(tmp_path / "heads", COUNTS)
 
 
 def points(root: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -47,6 +50,12 @@ def filled(value: float, dtype: type = np.float32) -> np.ndarray:
     volume = np.random.default_rng(0).normal(100, 10, SIDES).astype(dtype)
     volume[3, 3, 3] = value
     return volume
+
+
+def mask(value: float, count: int = 5, dtype: Any = np.uint8, **how: Any) -> Spoil:
+    stored = np.zeros(SIDES, dtype)
+    stored.flat[:count] = value
+    return lambda root: save(root / MASK, stored, **how)
 
 
 FILES: dict[str, tuple[Spoil, str]] = {
@@ -130,12 +139,49 @@ FILES: dict[str, tuple[Spoil, str]] = {
 }  # fmt: skip
 
 
+OF_MASKS: dict[str, tuple[Spoil, str]] = {
+    "no test masks": (
+        lambda r: shutil.rmtree(r / "labelsTs"),
+        "it holds no folder labelsTs; found .*labelsTr; .*list the cases to test on in test.txt",
+    ),
+    "a volume without a mask": (
+        lambda r: (r / MASK).unlink(), "1 of 4 cases have no mask; looked for tr_001 in"
+    ),
+    "two masks of a case": (
+        lambda r: shutil.copy(r / MASK, r / "labelsTr" / "tr_001.nii"), "are masks of one case"
+    ),
+    "another shape": (
+        lambda r: save(r / MASK, np.zeros((14, 18, 11), np.uint8)),
+        rf"{MASK} is no usable volume \(it has other voxels than .*{VOLUME}\)",
+    ),
+    "another affine": (
+        mask(0, affine=AFFINE @ np.diag([1, 1, 1.01, 1])), rf"{MASK} .*other voxels than .*{VOLUME}"
+    ),
+    "a value that is no class": (
+        mask(7), rf"mask .*{MASK} has the value 7 in 5 voxels; 0 to 2 are allowed; "
+        "set dataset.classes=8 or dataset.ignore=7"
+    ),
+    "a fraction": (
+        mask(0.5, 9, np.float32), rf"mask .*{MASK} has 9 voxels of no class number, such as 0\.5; "
+        "whole numbers are allowed"
+    ),
+    "NaN": (mask(np.nan, 1, np.float32), "has 1 voxels of no class number, such as nan"),
+    "a mask cut short": (lambda r: cut_short(r / MASK), rf"{MASK} is no usable volume"),
+    "colors": (
+        lambda r: save(r / MASK, np.zeros(SIDES, [("R", "u1"), ("G", "u1"), ("B", "u1")])),
+        "its voxels are .*not integers or floats",
+    ),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_files_that_cannot_be_trained_on_are_refused_in_one_line(root, name):
-    spoil, message = FILES[name]
-    dataset(root).prepare()
-    spoil(root)
-    refuses(root, dataset(root).prepare, message)
+    refuses_once_spoiled(dataset, root, *FILES[name])
+
+
+@pytest.mark.parametrize("name", OF_MASKS)
+def test_masks_that_cannot_be_trained_on_are_refused_in_one_line(tmp_path, name):
+    refuses_once_spoiled(dataset, write_masks(tmp_path / "heads", COUNTS), *OF_MASKS[name])
 
 
 def test_channels_of_other_voxels_are_refused(root):
@@ -169,6 +215,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], type[DataError] | type[ConfigError], st
     "no order": (
         {"order": None}, ConfigError, "dataset.order=null: the numbers cannot be read .*xyz or zyx"
     ),
+    "targets": ({"targets": "boxes"}, ConfigError, "dataset.targets=boxes: not allowed; landmarks"),
     "order": ({"order": "yxz"}, ConfigError, "dataset.order=yxz: not allowed; xyz or zyx"),
     "images": ({"shape": [1, 8, 8]}, DataError, r"dataset.shape=\[1, 8, 8\]: volumes cannot be"),
     "channels": (
@@ -194,10 +241,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], type[DataError] | type[ConfigError], st
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options_that_do_not_fit_are_refused_before_and_when_it_is_loaded(root, name):
     options, kind, message = OPTIONS[name]
-    wrong = dataset(root, **options)
-    for look in (wrong.prepare, lambda: wrong.load("test")):
-        with pytest.raises(kind, match=message):
-            look()
+    refuses_options(dataset(root, **options), "test", kind, message)
 
 
 def test_the_names_of_the_landmarks_may_be_in_any_order(root):
