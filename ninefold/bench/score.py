@@ -20,7 +20,7 @@ from ninefold.bench import precisions
 from ninefold.bench.contestant import INJECT, Command, tail
 from ninefold.bench.whole import run_whole
 from ninefold.errors import ConfigError, one_line
-from ninefold.files import read_json
+from ninefold.files import read_json, read_text
 from ninefold.numbers import counted
 from ninefold.progress import aligned
 from ninefold.stats.needed import OF_SEEDS, number_needed
@@ -258,6 +258,6 @@ def require_precisions(commands: Sequence[Command], keep: Path) -> None:
     files = {
         each.name: each.log(keep, 0).with_suffix(".json") for each in commands if each.precision
     }
-    said = {name: json.loads(path.read_text()) for name, path in files.items() if path.exists()}
+    said = {name: json.loads(read_text(path)) for name, path in files.items() if path.exists()}
     if said and len(said) == len(commands):
         precisions.require_effect(commands, said)

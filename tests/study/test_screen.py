@@ -33,7 +33,7 @@ def test_a_terminal_shows_one_table_of_all_cells(shell):
     assert max(map(len, lines)) <= columns
     assert not any(words in before for words in OWN)
     assert "run 4 of 4" in before
-    assert answer.count("\nreport ") == 1
+    assert answer.count("Report: ") == 1
 
 
 @pytest.mark.slow
