@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
-from ninefold.bench.contestant import INJECT, MARKS, Command, Contestant
+from ninefold.bench.contestant import INJECT, MARKS, Command, Contestant, Taken
+from ninefold.bench.engine import Bench, Found
+from ninefold.bench.summary import notes
+from ninefold.tournament import neighbors
 from ninefold.waits import poll_until
 from tests.conftest import Shell
 
@@ -176,3 +179,19 @@ def test_a_step_that_returns_before_jax_has_computed_it_is_refused(shell: Shell)
     done = shell.run("-m", "ninefold", "bench", "--step=steps:step", command, command, code=2)
     assert "its step returns before jax has computed it" in done.stderr
     assert done.stderr.endswith("end the step with jax.block_until_ready, or --whole\n")
+
+
+def test_clocks_that_a_limit_held_down_are_told_in_one_note(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reasons = iter([0x4, 0x1, 0x44])
+    driver = SimpleNamespace(nvmlDeviceGetCurrentClocksEventReasons=lambda gpu: next(reasons))
+    monkeypatch.setattr(neighbors, "nvml_of", lambda uuid: (driver, uuid))
+    found = Found([Command("true", "A"), Command("true", "B")], 1.0, 0.02, False, None)
+    bench = Bench(found, Path("kept"))
+    held = SimpleNamespace(steps=1, said={"cuda": True}, hellos=[{"gpus": ["one"]}] * 2)
+    for _ in range(3):
+        bench.note(SimpleNamespace(name="A", held=held), Taken())  # type: ignore[arg-type]
+    (said,) = [line for line in notes(found, found.times()) if "clocks" in line]
+    assert said.startswith("On the GPU, in 2 turns it ran at its power limit, ")
+    assert said.endswith("; in 1 turn heat or a brake of its power held its clocks down.")
