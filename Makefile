@@ -4,7 +4,7 @@
 # make faults: crashes, signals, damaged files, full disks, bad and hostile input (20 minutes; Linux, root).
 # make long: the statistics on thousands of simulated studies, studies disturbed on purpose, slow runs,
 # examples.
-# make gpu: what only a GPU can show, in 26 minutes (docs/internals/performance.md).
+# make gpu: what only a GPU can show, in 13 minutes (docs/internals/performance.md).
 # make gpu-test: the tests that need a GPU.
 # make frameworks: what is printed for Lightning, Fabric, accelerate and Hugging Face, held against them.
 # make docs: the site in site/, from docs/; strictly, and without a network once it is installed.
@@ -110,7 +110,7 @@ long: setup chromium
 	$(BIN)/python -m pytest -m 'slow and not gpu' $(ALONE)
 	$(BIN)/python -m pytest -m 'slow and not gpu' $(FAULTS:%=--ignore=%) $(ALONE:%=--ignore=%) -n 2
 
-# The sitting on a GPU: 26 minutes.
+# The sitting on a GPU: 13 minutes, 21 on several.
 gpu: setup
 	$(BIN)/python -m benchmarks.gpu
 

@@ -213,12 +213,18 @@ class Script(TypedDict):
 
 
 class Hello(TypedDict):
-    """What a rank says of itself."""
+    """What a rank says of itself.
+
+    gpus: UUIDs of those that it uses. unfinished: who still computed what its first step had
+    returned.
+    """
 
     rank: Annotated[int, Meta(ge=0)]
     world: Annotated[int, Meta(ge=1)]
     torch: str | None
     cuda: bool
+    gpus: list[str]
+    unfinished: str | None
     modules: list[str]
     precision: Precision | None
     strategy: Strategy | None
@@ -317,6 +323,14 @@ class Contestant:
             copy, files = self.command.copy, self._hellos[0]["modules"]
             if copy and (foreign := foreign_code(copy, files)):
                 raise foreign
+            if queuing := self._hellos[0]["unfinished"]:
+                raise self.command.failure(
+                    f"its step returns before {queuing} has computed it",
+                    "a device is waited for that torch computes on",
+                    "end the step with jax.block_until_ready, or --whole"
+                    if queuing == "jax"
+                    else "--whole times its runs",
+                )
             (self._scratch / "go").touch()  # whatever uses a GPU later does not wait
             self._stop()
             return True

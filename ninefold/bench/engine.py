@@ -40,7 +40,7 @@ from ninefold.numbers import counted as in_words
 from ninefold.stats.verdicts import Pair, Settings
 from ninefold.tournament.budget import Budget
 from ninefold.tournament.contestant import Ended, Entries, Look, Pace, WarmUp
-from ninefold.tournament.neighbors import others_on_gpus
+from ninefold.tournament.neighbors import clock_limits, others_on_gpus
 from ninefold.tournament.plan import Asked, Turn, turn_steps
 from ninefold.tournament.rounds import Tournament
 from ninefold.tournament.taken import Counted, TakenTurn, TurnLog, counted
@@ -84,11 +84,12 @@ class Found:
     what the hook said last, by command. memory: bytes, the peak of the process with the most, by
     command and round. weights: some after the first steps, by command and round.
     starts, seconds: that starts took, and all. rounds: that were complete. beside_on_gpu: turns in
-    which other programs computed on a command's GPU. said: what each rank of a command said after
-    its first step. taken: what steps take, by command. examples: how many times as many a command's
-    step takes as one of the first; empty: as many, or not seen. helps: of `--try`, what is said,
-    and as data. looks: the share of the time at each look, by rounds. bases: the command that
-    another one is held against, by name, unless it is the first.
+    which other programs computed on a command's GPU. limits: turns by what lowered the clocks of
+    its GPU. said: what each rank of a command said after its first step. taken: what steps take, by
+    command. examples: how many times as many a command's step takes as one of the first; empty: as
+    many, or not seen. helps: of `--try`, what is said, and as data. looks: the share of the time at
+    each look, by rounds. bases: the command that another one is held against, by name, unless it is
+    the first.
     """
 
     commands: Sequence[Command]
@@ -113,6 +114,7 @@ class Found:
     seconds: float = 0.0
     rounds: int = 0
     beside_on_gpu: int = 0
+    limits: Counter[str] = field(default_factory=Counter)
     said: dict[str, Sequence[Hello]] = field(default_factory=dict)
     taken: dict[str, batches.Taken | None] = field(default_factory=dict)
     examples: Mapping[str, float] = field(default_factory=dict)
@@ -310,8 +312,6 @@ class Alive:
         self._waits.append(self.held.said["waits"])
         if turn.counted:
             self._bench.note(self, taken)
-            if self.held.said["cuda"] and others_on_gpus(taken.begin, self._bench.is_own):
-                self._bench.found.beside_on_gpu += 1
         self._bench.screen.tick()
         return taken.seconds
 
@@ -507,6 +507,10 @@ class Bench(Entries):
         found.places[order] = alive.held.steps
         for what, seconds in taken.marked.items():
             found.marked[alive.name][what] += seconds
+        if alive.held.said["cuda"]:
+            gpus = {gpu for hello in alive.held.hellos for gpu in hello["gpus"]}
+            found.limits.update(clock_limits(gpus))
+            found.beside_on_gpu += others_on_gpus(taken.begin, self.is_own)
 
     def _shows_starts(self, names: Sequence[str], waiting: Set[str]) -> None:
         """Show who has reached its first step."""

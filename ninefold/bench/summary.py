@@ -221,6 +221,9 @@ def notes(found: Found, times: Times) -> Iterator[str]:
         yield f"Other programs used {100 * times.busy:.0f} % of the CPU time."
     if found.beside_on_gpu:
         yield f"Other programs computed on the GPU in {counted(found.beside_on_gpu, 'turn')}."
+    if found.limits:
+        said = [f"in {counted(n, 'turn')} {limit}" for limit, n in found.limits.items()]
+        yield f"On the GPU, {'; '.join(said)}."
     for name in found.names:
         if found.told[name].get("unscaled"):
             yield f"{name} computes in fp16 without a GradScaler: small gradients become zero."
@@ -232,7 +235,10 @@ def notes(found: Found, times: Times) -> Iterator[str]:
     yield from () if found.helps is None else found.helps.notes
     if found.waits:
         waits = f"{' and '.join(sorted(found.waits))} wait{'s' * (len(found.waits) == 1)}"
-        yield f"{waits} for the host: what is compared with that is compared by long stretches."
+        yield (
+            f"{waits} for the host: what is compared with that is compared by long stretches, and "
+            "speedups may be up to 10 % too small."
+        )
     for name in found.names:
         if share := found.drift(name):
             last = max(found.places[t.order] for t in found.log.turns if t.name == name)

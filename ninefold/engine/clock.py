@@ -25,13 +25,15 @@ class ClockObserver(Protocol):
 
 
 class Clock:
-    """The inner clock: seconds of training steps, the device synchronized at both ends.
+    """The inner clock: seconds of training steps.
 
     It runs between `start` and `stop`, without what is inside `with clock.paused()`: log points,
-    evaluation, checkpoints.
+    evaluation, checkpoints. On CUDA both ends are events in the streams, and the host waits only
+    for the second one: a queue that the first one drained would be short for a while, and a step
+    that waits for its host slower than in a long run.
 
-    device: of the process, whose phases are timed. gpus: all that it computes on, which both ends
-        wait for; empty: the device alone.
+    device: of the process, whose phases are timed. gpus: all that it computes on, of which the
+        slowest counts; empty: the device alone.
     sample: the phases of one step in so many are timed, on CUDA by events in the stream, so that
     the host never waits, on a CPU by the host's clock. 0: of no step.
     seconds: as of the latest stop or pause.
@@ -54,7 +56,7 @@ class Clock:
         self._gpus = gpus or ([device.index or 0] if device.type == "cuda" else [])
         self._observers = observers
         self._sample = sample
-        self._since = 0.0
+        self._since = list[Any]()
         self._running = False
         self._begun = 0
         self._marks: list[tuple[str, Any]] = []
@@ -62,8 +64,7 @@ class Clock:
         self._phases: dict[str, float] = defaultdict(float)
 
     def start(self) -> None:
-        """Start to count; waits for the device."""
-        self._synchronize()
+        """Start to count when the device has done what is queued so far; does not wait for it."""
         self._running = True
         self._resume()
 
@@ -85,7 +86,6 @@ class Clock:
             return
         self._halt()
         yield
-        self._synchronize()
         self._resume()
 
     def begin_step(self) -> None:
@@ -93,12 +93,12 @@ class Clock:
         self._begun += 1
         # The middle one: steps right after a log point or a checkpoint find cold caches.
         if self._sample and self._begun % self._sample == self._sample // 2:
-            self._marks = [("", self._now())]
+            self._marks = [("", _now(self._device))]
 
     def mark(self, phase: str) -> None:
         """`phase` ends here. If it ends more than once in a step, its times add up."""
         if self._marks:
-            self._marks.append((phase, self._now()))
+            self._marks.append((phase, _now(self._device)))
 
     def end_step(self) -> None:
         """A step ends."""
@@ -122,33 +122,37 @@ class Clock:
         for marks in self._pending:
             self.sampled_steps += 1
             for (_, before), (phase, after) in pairwise(marks):
-                self._phases[phase] += self._between(before, after)
+                self._phases[phase] += _between(before, after)
         self._pending.clear()
 
     def _resume(self) -> None:
         for each in self._observers:
             each.begin()
-        self._since = time.perf_counter()
+        self._since = self._moments()
 
     def _halt(self) -> None:
-        self._synchronize()
-        self.seconds += time.perf_counter() - self._since
+        until = self._moments()
+        for index in self._gpus:
+            torch.cuda.synchronize(index)
+        self.seconds += max(map(_between, self._since, until))
         for each in self._observers:
             each.end()
         self._drain()
 
-    def _synchronize(self) -> None:
-        for index in self._gpus:
-            torch.cuda.synchronize(index)
+    def _moments(self) -> list[Any]:
+        return [_now(torch.device("cuda", index)) for index in self._gpus] or [_now(self._device)]
 
-    def _now(self) -> Any:
-        if self._device.type != "cuda":
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
 
-    def _between(self, before: Any, after: Any) -> float:
-        if self._device.type != "cuda":
-            return float(after - before)
-        return float(before.elapsed_time(after)) / 1000
+def _now(device: torch.device) -> Any:
+    """When a GPU has done what is queued in its current stream: an event; of others this moment."""
+    if device.type != "cuda":
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record(torch.cuda.current_stream(device))
+    return event
+
+
+def _between(before: Any, after: Any) -> float:
+    """Seconds between two moments of a device, which is synchronized."""
+    seconds = after - before if isinstance(after, float) else before.elapsed_time(after) / 1000
+    return float(seconds)

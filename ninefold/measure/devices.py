@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import time
@@ -12,10 +11,8 @@ from typing import Any
 import torch
 
 from ninefold.result import ON_GPU
-from ninefold.tournament.neighbors import others_on_gpus, parent_of
+from ninefold.tournament.neighbors import clock_limits, nvml_of, others_on_gpus, parent_of
 
-# Of NVML's reasons for lower clocks. The first is usual where a GPU has much to do.
-POWER, HEAT = 0x04, 0xE8  # its limit; heat, and the brakes of both
 OTHERS = ON_GPU + "other programs computed there."
 
 
@@ -74,20 +71,8 @@ def power_limit(index: int) -> float:
 
 def disturbances(gpus: Sequence[int], since: float) -> list[str]:
     """Notes on what has slowed these GPUs since then, in Unix time, by their driver."""
-
-    def reasons(nvml: Any, gpu: Any) -> float:
-        return float(nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu))
-
-    seen = 0
-    for index in gpus:
-        said = _ask(index, reasons)
-        seen |= 0 if math.isnan(said) else int(said)
-    found = {
-        OTHERS: bool(gpus) and others_on_gpus(since, is_sibling),
-        ON_GPU + "it ran at its power limit, as GPUs do under full load.": seen & POWER,
-        ON_GPU + "heat or a brake of its power held its clocks down.": seen & HEAT,
-    }
-    return [note for note, told in found.items() if told]
+    beside = [OTHERS] if gpus and others_on_gpus(since, is_sibling) else []
+    return beside + [f"{ON_GPU}{said}." for said in clock_limits(map(_uuid, gpus))]
 
 
 def is_sibling(pid: int) -> bool:
@@ -97,16 +82,10 @@ def is_sibling(pid: int) -> bool:
 
 def _ask(index: int, question: Callable[[Any, Any], float]) -> float:
     try:
-        return float(question(*_gpu(index)))
+        return float(question(*nvml_of(_uuid(index))))
     except Exception:  # of many types: no library, no driver, no such GPU, not supported by it
         return math.nan
 
 
-@functools.cache
-def _gpu(index: int) -> tuple[Any, Any]:
-    """NVML and its handle of a GPU, by UUID: CUDA_VISIBLE_DEVICES changes torch's indices."""
-    import pynvml
-
-    pynvml.nvmlInit()
-    uuid = torch.cuda.get_device_properties(index).uuid
-    return pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+def _uuid(index: int) -> str:
+    return str(torch.cuda.get_device_properties(index).uuid)

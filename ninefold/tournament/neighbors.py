@@ -1,10 +1,11 @@
-"""How much of the CPU time other programs used during a turn, and whether they used its GPU."""
+"""What disturbs a turn: how much of the CPU time other programs used, and what slowed its GPU."""
 
 from __future__ import annotations
 
+import functools
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,11 @@ from ninefold.machine import gpu_driver, quota
 STAT = Path("/proc/stat")
 IDLE = (3, 4)  # fields of a CPU in /proc/stat: idle, and waiting for a disk
 PROCESS_CLOCK = 2  # of the clocks that Linux has for each process: the CPU time of its threads
+# NVML's reasons for lower clocks: the power limit; heat, and the brakes of both.
+LIMITS = {
+    "it ran at its power limit, as GPUs do under full load": 0x04,
+    "heat or a brake of its power held its clocks down": 0xE8,
+}
 
 
 class NeighborLoad:
@@ -107,6 +113,25 @@ def _computed_on_gpus(since: float) -> Iterator[set[int]]:
                 gpu: Any = pynvml.nvmlDeviceGetHandleByIndex(index)
                 found = pynvml.nvmlDeviceGetProcessUtilization(gpu, int(1e6 * since))
                 yield {each.pid for each in found if each.smUtil}
+
+
+def clock_limits(uuids: Iterable[str]) -> list[str]:
+    """What lowers the clocks of GPUs now, as their driver says; empty where it cannot tell."""
+    seen = 0
+    for uuid in uuids:
+        with suppress(Exception):  # of many types: no library, no such GPU, not supported by it
+            nvml, gpu = nvml_of(uuid)
+            seen |= int(nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu))
+    return [said for said, reasons in LIMITS.items() if seen & reasons]
+
+
+@functools.cache
+def nvml_of(uuid: str) -> tuple[Any, Any]:
+    """NVML and its handle of a GPU: CUDA_VISIBLE_DEVICES changes torch's indices, no UUID."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    return pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
 
 
 def parent_of(pid: int) -> int | None:

@@ -92,10 +92,12 @@ def take_turns(spec: RunSpec) -> None:
             )  # until NCCL's watchdog has seen the end of what is in flight
         launcher.send({**ready(run), "one_thread": said})
         while "steps" in (message := launcher.recv()):
-            if message["lead"]:
-                timed(run, step, batches, message["lead"])
-            began = time.time()
-            seconds = timed(run, step, batches, message["steps"])
+            take(run, step, batches, message["lead"])
+            began, before = time.time(), run.clock.seconds
+            run.clock.start()
+            take(run, step, batches, message["steps"])
+            run.clock.stop()
+            seconds = run.clock.seconds - before
             disturbed = [*dict.fromkeys([*disturbed, *disturbances(context.gpus, began)])]
             if message["counted"]:
                 steps += message["steps"]
@@ -147,18 +149,13 @@ def ready(run: TrainingRun) -> dict[str, Any]:
     }
 
 
-def timed(run: TrainingRun, step: Step, batches: Iterator[tuple[Tree, Tree]], count: int) -> float:
-    """Take `count` steps; return their seconds on the inner clock."""
-    clock = run.clock
-    before = clock.seconds
-    clock.start()
+def take(run: TrainingRun, step: Step, batches: Iterator[tuple[Tree, Tree]], count: int) -> None:
+    """Take `count` steps."""
     for inputs, targets in islice(batches, count):
         step(inputs, targets)
-        clock.end_step()
+        run.clock.end_step()
         run.state.step += 1
         run.after_step()
-    clock.stop()
-    return clock.seconds - before
 
 
 def repeated(run: TrainingRun, step: Step) -> Step:

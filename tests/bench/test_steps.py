@@ -175,7 +175,6 @@ def test_a_long_block_without_gradients_is_part_of_the_optimizers_step_that_it_i
 
 
 def test_what_is_part_of_a_step_is_marked_no_more(marked: Any) -> None:
-    """On a GPU each mark waits for it."""
     network = trained()
     optimizer = SGD(network.parameters(), 0.1)
     marked.marking = ["torch.save"]
@@ -189,14 +188,13 @@ def test_what_is_part_of_a_step_is_marked_no_more(marked: Any) -> None:
 
 
 def test_a_step_that_a_grad_scaler_skips_leaves_the_end_of_the_one_before(
-    marked: Any, monkeypatch: pytest.MonkeyPatch
+    marked: Any,
 ) -> None:
     network, scaler = trained(), torch.amp.GradScaler("cpu")
     optimizer = SGD(network.parameters(), 0.1)
     for _ in range(6):
         optimizer.step()
-    monkeypatch.setattr(sys.modules["ninefold_bench_hook"], "settle", lambda used: None)
-    marked.used, ends = [0], [*marked.stamps]
+    ends = [*marked.stamps]
     scaler.scale(network(torch.full((1, 2), float("inf"))).sum()).backward()
     scaler.step(optimizer)
     assert [*marked.marks.values()] == ["a step that a GradScaler skipped"]

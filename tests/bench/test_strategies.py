@@ -63,7 +63,8 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 def rank(world: int, averages: str | None = None) -> Hello:
     """What a rank of a script says of itself that calls a network in its line 8."""
     return {
-        "rank": 0, "world": world, "torch": None, "cuda": False, "modules": [], "precision": None,
+        "rank": 0, "world": world, "torch": None, "cuda": False, "gpus": [], "unfinished": None,
+        "modules": [], "precision": None,
         "strategy": {"averages": averages, "network": "train.py:8", "line": "train.py:3"},
         "script": None,
     }  # fmt: skip

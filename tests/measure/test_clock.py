@@ -126,7 +126,7 @@ class Stream:
 
     def event(self, enable_timing: bool) -> SimpleNamespace:
         event = SimpleNamespace(end=0.0)
-        event.record = lambda: setattr(event, "end", self.ends[-1])
+        event.record = lambda stream: setattr(event, "end", self.ends[-1])
         event.query = lambda: event.end <= self.now
         event.elapsed_time = lambda after: 1000 * (after.end - event.end)
         return event
@@ -136,8 +136,7 @@ class Stream:
 @pytest.mark.parametrize("kernels", [100, 1000])
 def test_a_gpu_is_behind_however_many_kernels_a_step_has(launch, behind, kernels, monkeypatch):
     stream = Stream(launch, kernel=10e-6)
-    monkeypatch.setattr(torch.cuda, "Event", stream.event)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda index: None)
+    on_stream(stream, monkeypatch)
     clock = Clock(torch.device("cuda", 0), sample=4)
     clock.start()
     assert clock.behind is None
@@ -152,11 +151,45 @@ def test_a_gpu_is_behind_however_many_kernels_a_step_has(launch, behind, kernels
     assert clock.behind == behind
 
 
-def test_both_ends_wait_for_each_gpu(monkeypatch):
-    waited: list[int] = []
-    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+def test_steps_last_as_long_as_the_gpu_is_at_work_on_them_however_far_the_host_is_ahead(
+    monkeypatch,
+):
+    stream = Stream(launch=1e-6, kernel=10e-6)
+    waits = on_stream(stream, monkeypatch)
+    clock = Clock(torch.device("cuda", 0), sample=0)
+    stream.launches(500)  # of steps that are not timed
+    clock.start()
+    assert waits == []  # the queue is as long as in a long run
+    stream.launches(2000)
+    clock.stop()
+    assert waits == [0]
+    assert clock.seconds == pytest.approx(2000 * 10e-6)
+
+
+def on_stream(stream: Stream, monkeypatch) -> list[int]:
+    """Have torch's CUDA be this stream; returns the GPUs that are waited for, as they are."""
+    waits: list[int] = []
+    monkeypatch.setattr(torch.cuda, "Event", stream.event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    monkeypatch.setattr(torch.cuda, "synchronize", waits.append)
+    return waits
+
+
+def test_of_several_gpus_all_are_waited_for_at_the_end_and_the_slowest_counts(monkeypatch):
+    waits = on_stream(Stream(launch=1e-6, kernel=1e-6), monkeypatch)
+    streams = {0: Stream(1e-6, 10e-6), 2: Stream(1e-6, 30e-6)}
+
+    def event(enable_timing: bool) -> SimpleNamespace:
+        found = SimpleNamespace(elapsed_time=lambda after: 1000 * (after.end - found.end))
+        found.record = lambda stream: setattr(found, "end", stream.ends[-1])
+        return found
+
+    monkeypatch.setattr(torch.cuda, "Event", event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: streams[device.index])
     clock = Clock(CPU, sample=0, gpus=[0, 2])  # a network on the CPU and two GPUs
     clock.start()
-    assert waited == [0, 2]
+    for each in streams.values():
+        each.launches(100)
     clock.stop()
-    assert waited == [0, 2, 0, 2]
+    assert waits == [0, 2]
+    assert clock.seconds == pytest.approx(streams[2].ends[-1])

@@ -79,7 +79,8 @@ def driver(monkeypatch):
     )
     monkeypatch.setitem(sys.modules, "pynvml", found)
     monkeypatch.setattr(neighbors, "gpu_driver", lambda: True)
-    monkeypatch.setattr(devices, "_gpu", lambda index: (found, index))
+    monkeypatch.setattr(devices, "_uuid", str)
+    monkeypatch.setattr(neighbors, "nvml_of", lambda uuid: (found, uuid))
     return found
 
 

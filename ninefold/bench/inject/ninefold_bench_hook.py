@@ -6,7 +6,9 @@ but the standard library, and uses the torch that the command has imported.
 Messages are lines of JSON. At the first step's end this process says who it is (`Steps.hello`).
 Then it waits for {"lead": n, "steps": n, "weights": whether, "marking": [what is left out]}, takes
 `lead` steps that are not timed and `steps` that are, and answers {"seconds": [of each timed step],
-"marks": {number: what it contained}, ...}.
+"marks": {number: what it contained}, ...}. On a GPU each step ends at an event in its stream, and
+the host waits once, behind the last one: a queue that is drained at both ends would be short in
+between, and a step that waits for its host slower than in a long run.
 """
 
 import functools
@@ -17,6 +19,8 @@ from _thread import get_ident
 from array import array
 from time import perf_counter, sleep
 from weakref import WeakValueDictionary
+
+from ninefold_bench_devices import Devices, capturing, unfinished
 
 SOCKET, STEP, TWIN = "NINEFOLD_BENCH", "NINEFOLD_BENCH_STEP", "NINEFOLD_BENCH_TWIN"
 CURE = "NINEFOLD_BENCH_CURE"  # what is to be changed; "none": it is only looked at the script
@@ -107,7 +111,8 @@ def spare_compiler():
 
     frames = getattr(torch._C._dynamo, "eval_frame", None)
     STEPS.set_eval_frame = getattr(frames, "set_eval_frame", None)
-    for function in [*vars(Steps).values(), *globals().values()]:
+    own = (vars(Steps), vars(Devices), globals())
+    for function in [each for names in own for each in names.values()]:
         if hasattr(frames, "skip_code") and hasattr(function, "__code__"):
             frames.skip_code(function.__code__)
 
@@ -137,6 +142,8 @@ def wrap_step(module, name):
     @functools.wraps(function)
     def wrapped(*arguments, **keywords):
         found = function(*arguments, **keywords)
+        if STEPS.socket is None:
+            STEPS.returned = found
         STEPS.end_step()
         return found
 
@@ -148,13 +155,12 @@ class Steps:
 
     lead: what the optimizer is known by whose steps end a training step: the one of them that steps
     least often. leader: that optimizer, which may be made anew.
-    stamps: when the turn began, and when each of its steps ended. goal: steps until `reached`.
-    timed: how many timed steps follow the untimed ones that are taken; 0: these are timed.
-    after_mark: the goal that is put back after a marked step on a GPU, whose end is waited for.
+    stamps: when the turn began, and when each of its steps ended, as of `Devices.now`. goal: its
+    steps; untimed: those of them that are not timed.
     workers: processes that this one has started by multiprocessing, at most.
     marks: what happened in a step besides training, by its number; marking: of what that is noted.
     usual: seconds of a step in the last turn. used: devices, listed when the turn begins, so that
-    its end is not delayed.
+    its end is not delayed. returned: what the function of the first step has.
     batches: sees what the first steps take; taken: what it saw; unscaled: whether they compute in
     float16 without a GradScaler. watch: sees in what they compute,
     if that is asked for. ends: end what sees them. script: what it has of the cures, if that is
@@ -165,16 +171,16 @@ class Steps:
     """
 
     def __init__(self):
-        self.lead = self.leader = self.socket = self.after_mark = self.set_eval_frame = None
-        self.stamps, self.goal, self.timed = [], 0, 0
+        self.lead = self.leader = self.socket = self.set_eval_frame = None
+        self.stamps, self.goal, self.untimed = [], 0, 0
         self.marks, self.marking = {}, ()
         self.first, self.began = {}, 0.0  # steps by optimizer before one leads, and since when
         self.made = None  # optimizers that there were then, whether or not they had taken steps
         self.known = WeakValueDictionary()  # optimizers, by what they are known by, as they came
         self.others, self.since, self.seen = {}, 0, set()  # those of others since the last step
         self.buffer, self.replayed, self.steps, self.workers = b"", False, 1, 0
-        self.used, self.watch, self.ends, self.script, self.shows = [], None, [], None, False
-        self.batches = self.taken = None
+        self.used, self.watch, self.ends, self.script, self.shows = None, None, [], None, False
+        self.batches = self.taken = self.returned = None
         self.unscaled = False
         self.seen_inputs = self.besides = None
         self.usual, self.depth, self.entered, self.thread = 0.0, 0, 0.0, get_ident()
@@ -190,22 +196,24 @@ class Steps:
         self.leader = optimizer
         self.end_step()
 
+    @uncompiled
     def end_step(self):
-        self.stamps.append(perf_counter())
+        if self.records():
+            return
+        self.stamps.append(self.now())
         if self.batches is not None:
-            self.note_batch(self.lead)
+            self.batches.step_ends(self.lead)
         if len(self.stamps) > self.goal:
             self.reached()
 
-    @uncompiled
-    def note_batch(self, name):
-        self.batches.step_ends(name)
+    def now(self):
+        return self.used.now() if self.used else perf_counter()
 
     @uncompiled
     def other(self, name, optimizer):
         """A step of an optimizer that does not lead, or not yet."""
         if self.batches is not None:
-            self.note_batch(name)
+            self.batches.step_ends(name)
         if self.socket is None:
             self.connect()
         self.known[name] = optimizer
@@ -235,11 +243,11 @@ class Steps:
                 enough = SELDOM
         if os.environ.get(ONE):
             enough = 1
-        if sum(counts) >= enough or self.capturing():
+        if self.records() or sum(counts) >= enough:
             fit = min(count for count in counts if SELDOM * count >= sum(counts))
             self.lead = [each for each, count in self.first.items() if count == fit][-1]
             self.first, self.steps = {}, fit
-            self.begin(self.goal, self.timed)
+            self.begin(self.untimed, self.goal - self.untimed)
 
     def end_watch(self):
         """End what sees the first steps, when the first turn ends: it is known then what a step is.
@@ -252,45 +260,34 @@ class Steps:
             self.taken, self.unscaled = self.batches.taken(self.lead), self.batches.unscaled
         self.batches = None
 
-    @uncompiled
     def reached(self):
-        """The end of a turn, of the steps before the timed ones, or of a marked step on a GPU."""
-        if self.capturing():
-            self.stamps.pop()
-            return
+        """The end of a turn."""
         if self.socket is None:
             self.connect()
             return
         if self.ends:
             self.end_watch()
         queued = perf_counter()
-        settle(self.used)
-        self.stamps[-1] = perf_counter()
-        if self.after_mark is not None:
-            self.goal, self.after_mark = self.after_mark, None
-            if len(self.stamps) <= self.goal:
-                return
-        self.steps += len(self.stamps) - 1
-        self.usual = (self.stamps[-1] - self.stamps[0]) / (len(self.stamps) - 1)
-        if self.timed:
-            self.begin(0, self.timed)
-            return
-        ends = zip(self.stamps[:-1], self.stamps[1:])  # noqa: B905
+        self.used.settle()
+        waited = perf_counter() - queued
+        seconds = self.used.between(self.stamps)
+        self.steps += len(seconds)
+        self.usual = sum(seconds) / len(seconds)
         if self.leader is not None:
             self.known[self.lead] = self.leader
         self.send(
             {
-                "seconds": [end - begin for begin, end in ends],
-                "marks": self.marks,
+                "seconds": seconds[self.untimed :],
+                "marks": {number - self.untimed: what for number, what in self.marks.items()},
                 "steps": self.steps,
                 "optimizers": len({id(self.leader), *self.seen}),
                 "workers": self.count_workers(),
-                "waits": bool(self.used) and self.stamps[-1] - queued < LONG * self.usual,
+                "waits": bool(self.used) and waited < LONG * self.usual,
                 "weights": weights([*self.known.values()]) if self.shows else None,
                 "inputs": self.seen_inputs and self.seen_inputs(),
                 "besides": self.besides,
                 "taken": self.taken,
-                "memory": peak(self.used),
+                "memory": self.used.peak(),
                 "unscaled": self.unscaled,
             }
         )
@@ -312,16 +309,17 @@ class Steps:
             self.buffer += block
         line, _, self.buffer = self.buffer.partition(b"\n")
         order = json.loads(line)
-        self.shows, self.marking, self.used = order["weights"], order["marking"], [*devices()]
-        settle(self.used)
+        self.shows, self.marking, self.used = order["weights"], order["marking"], Devices()
         self.begin(order["lead"], order["steps"])
 
     def begin(self, untimed, timed):
-        """Begin so many steps that are not timed, and then so many that are."""
-        self.goal, self.timed = (untimed, timed) if untimed else (timed, 0)
-        self.marks, self.after_mark = {}, None
+        """Begin so many steps that are not timed, and then so many that are.
+
+        While a graph is recorded no event may be: the turn begins with the end of its first replay.
+        """
+        self.untimed, self.goal, self.marks = untimed, untimed + timed, {}
         self.others, self.since, self.seen = {}, 0, set()
-        self.stamps = [perf_counter()]
+        self.stamps = [] if capturing() else [self.now()]
 
     def connect(self):
         """Say who this process is."""
@@ -330,10 +328,11 @@ class Steps:
         os.register_at_fork(after_in_child=self.forget)
         torch = sys.modules.get("torch")
         mark_what_is_no_step()
+        self.used = Devices()
         hello = self.hello(torch)
-        used = [*devices()]
-        settle(used)
-        if used and group():  # NCCL's watchdog counts a pause as a collective's time
+        self.used.settle()
+        self.returned = None
+        if self.used and group():  # NCCL's watchdog counts a pause as a collective's time
             sleep(WATCHED)
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.connect(os.environ[SOCKET])
@@ -349,6 +348,8 @@ class Steps:
             "world": ranks.get_world_size() if ranks else 1,
             "torch": getattr(torch, "__version__", None),
             "cuda": bool(torch and torch.cuda.is_initialized()),
+            "gpus": self.used.uuids,
+            "unfinished": unfinished(self.returned),
             "modules": [
                 f for f in files if isinstance(f, str) and f.startswith(f"{origin}{os.sep}")
             ],
@@ -372,34 +373,26 @@ class Steps:
         self.watch, self.batches = watch, batches
         self.ends, self.script, self.seen_inputs, self.besides = ends, script, inputs, besides
 
-    def capturing(self):
+    def records(self):
         """Whether this step only records a CUDA graph; its replays end steps from then on."""
-        torch = sys.modules.get("torch")
-        if not (torch and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()):
+        if not capturing():
             return False
         if not self.replayed:
-            self.replayed, replay = True, torch.cuda.CUDAGraph.replay
+            graph = sys.modules["torch"].cuda.CUDAGraph
+            self.replayed, replay = True, graph.replay
 
             def replayed(graph):
                 replay(graph)
                 self.end_step()
 
-            torch.cuda.CUDAGraph.replay = replayed
+            graph.replay = replayed
         return True
 
-    def mark(self, what, begins=True):
-        """Note what the step under way contains. begins: whether that begins now.
-
-        On a GPU the steps before it end when the device has done them, and so does this one.
-        """
+    def mark(self, what):
+        """Note what the timed step under way contains."""
         number = len(self.stamps) - 1
-        if number < 0 or number in self.marks or what not in self.marking:
-            return
-        self.marks[number] = what
-        if self.used and begins:
-            settle(self.used)
-            self.stamps[-1] = perf_counter()
-            self.goal, self.after_mark = len(self.stamps), self.goal
+        if number >= self.untimed and what in self.marking:
+            self.marks.setdefault(number, what)
 
     def enter(self):
         """A block without gradients begins."""
@@ -411,7 +404,7 @@ class Steps:
     def leave(self):
         """It ends. In an optimizer's step it is a part of it (SOAP, Shampoo).
 
-        On a GPU it is not marked: when its work began there is not known.
+        On a GPU it is not marked: it may only have waited there for what was queued before.
         """
         if get_ident() == self.thread:
             self.depth = max(self.depth - 1, 0)
@@ -483,33 +476,6 @@ def weights(optimizers):
         return None
 
 
-def devices():
-    """The CUDA devices that this process uses."""
-    torch = sys.modules.get("torch")
-    if torch and torch.cuda.is_initialized():
-        for number in range(torch.cuda.device_count()):
-            if torch.cuda.memory_reserved(number):
-                yield number
-
-
-def settle(used):
-    """Wait until these devices have done what is queued."""
-    for number in used:
-        sys.modules["torch"].cuda.synchronize(number)
-
-
-def peak(used):
-    """Bytes that this process had at most: on a GPU those of tensors, else those that are resident.
-
-    getrusage would return those of its parent, if they are more.
-    """
-    if used:
-        return max(sys.modules["torch"].cuda.max_memory_allocated(number) for number in used)
-    with open("/proc/self/status") as status:
-        lines = dict(line.split(":", 1) for line in status)
-    return 1024 * int(lines["VmHWM"].split()[0])
-
-
 def mark_what_is_no_step():
     """Have evaluations, new passes over a loader and saves mark the step in which they happen."""
     torch = sys.modules.get("torch")
@@ -551,7 +517,7 @@ def mark_what_is_no_step():
         found = scaled(scaler, optimizer, *arguments, **keywords)
         leads = scaler.is_enabled() and weights_of(optimizer) == STEPS.lead
         if leads and STEPS.stamps is stamps and len(stamps) == count:
-            STEPS.mark("a step that a GradScaler skipped", begins=False)
+            STEPS.mark("a step that a GradScaler skipped")
         return found
 
     kind.step = step_of_scaler

@@ -353,12 +353,8 @@ CAVEATS = (
         lambda cells, evidence: (
             f"{_who_waits(evidence, cells)} for the host: the GPU has done a step almost as soon "
             "as the host has queued its operations. Fewer or longer operations, as with a larger "
-            "batch_size or compile.mode=reduce-overhead, would change the times. "
-            + (
-                "It is compared by long stretches alone, as turns slow such a step."
-                if {*cells} <= {*evidence.timings[-1].waits}
-                else "Turns slow such a step: speedups may be up to 10 % too small."
-            )
+            "batch_size or compile.mode=reduce-overhead, would change the times. Turns slow such a "
+            "step: speedups may be up to 10 % too small."
         ),
     ),
     Caveat(
