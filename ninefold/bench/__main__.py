@@ -11,7 +11,7 @@ import string
 import sys
 import warnings
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
@@ -24,7 +24,6 @@ from ninefold.bench.precisions import in_precisions
 from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned
 from ninefold.bench.strategies import in_strategies
 from ninefold.bench.trial import Trial
-from ninefold.bench.twice import twice
 from ninefold.bench.whole import WholeRuns
 from ninefold.errors import (
     ConfigError,
@@ -50,7 +49,6 @@ EXAMPLES = """examples:
       'python a.py --seed {seed}' 'python b.py --seed {seed}'
   ninefold bench --precisions fp32,bf16 --strategies none,ddp 'python train.py'
   ninefold bench --try 'python train.py'
-  ninefold bench --twice 'python train.py --seed 0'
 """
 
 
@@ -74,7 +72,6 @@ def parser() -> Parser:
         help="a line for /bin/sh; in it {seed} is the number of the round, {out} an empty "
         "folder. A is the first one, B the second",
     )
-    one = "one for all commands, or one for each"
     add(
         "--minutes",
         type=duration,
@@ -88,6 +85,60 @@ def parser() -> Parser:
         metavar="SHARE",
         help="commands whose times differ by less are equally fast (2%%)",
     )
+    add_shared(add)
+    add(
+        "--step",
+        metavar="MODULE:FUNCTION",
+        help="the function whose return ends a step, if that is not Optimizer.step",
+    )
+    add("--whole", action="store_true", help="time full runs, one after another, in place of steps")
+    add(
+        "--apart",
+        action="store_true",
+        help="start one command when the other has ended: for what "
+        "fills a GPU, and for steps that wait for a clock",
+    )
+    add(
+        "--try",
+        action="store_true",
+        help="try what may make one command faster: loader workers, threads, autocast to bf16, "
+        "channels_last, a fused optimizer, torch.compile; and what each part of a step costs",
+    )
+    add(
+        "--max-slowdown",
+        type=share,
+        metavar="SHARE",
+        help="make it a gate: exit code 0 if B is "
+        "slower by less than this, such as 3%%, 8 if by more, 9 if that is not decided",
+    )
+    add(
+        "--max-memory",
+        type=share,
+        metavar="SHARE",
+        help="a gate on the peak of memory of a process, such as 3%%, by the same exit codes",
+    )
+    add(
+        "--score",
+        type=pattern,
+        metavar="REGEX",
+        help="compare what full runs print instead of "
+        "times: the last match is a run's score; commands take {seed}",
+    )
+    add("--better", choices=("less", "more"), help="which scores are better")
+    add("--margin", type=positive, metavar="N", help="a gain in score of less is not worth keeping")
+    add("-v", "--verbose", action="store_true", help="print all rows and all notes")
+    add(
+        "--markdown",
+        type=output.named,
+        metavar="FILE",
+        help="write the answer for a pull request into a regular file, or to stdout (-)",
+    )
+    return found
+
+
+def add_shared(add: Callable[..., object]) -> None:
+    """Add the options that other commands share that start several commands."""
+    one = "one for all commands, or one for each"
     add(
         "--name",
         action="append",
@@ -109,30 +160,6 @@ def parser() -> Parser:
         default=[],
         metavar="K=V,V",
         help="make one command for each value, in the place of {K}",
-    )
-    add(
-        "--step",
-        metavar="MODULE:FUNCTION",
-        help="the function whose return ends a step, if that is not Optimizer.step",
-    )
-    add("--whole", action="store_true", help="time full runs, one after another, in place of steps")
-    add(
-        "--apart",
-        action="store_true",
-        help="start one command when the other has ended: for what "
-        "fills a GPU, and for steps that wait for a clock",
-    )
-    add(
-        "--try",
-        action="store_true",
-        help="try what may make one command faster: loader workers, threads, autocast to bf16, "
-        "channels_last, a fused optimizer, torch.compile; and what each part of a step costs",
-    )
-    add(
-        "--twice",
-        action="store_true",
-        help="say whether two starts of one command are identical; if not, from which step on, and "
-        "what would make them: seeds, PYTHONHASHSEED, no loader workers, one thread, determinism",
     )
     add(
         "--precisions",
@@ -161,39 +188,10 @@ def parser() -> Parser:
     )
     add("--setup", metavar="COMMAND", help="a line for /bin/sh to run in each revision first")
     add(
-        "--max-slowdown",
-        type=share,
-        metavar="SHARE",
-        help="make it a gate: exit code 0 if B is "
-        "slower by less than this, such as 3%%, 8 if by more, 9 if that is not decided",
-    )
-    add(
-        "--max-memory",
-        type=share,
-        metavar="SHARE",
-        help="a gate on the peak of memory of a process, such as 3%%, by the same exit codes",
-    )
-    add(
-        "--score",
-        type=pattern,
-        metavar="REGEX",
-        help="compare what full runs print instead of "
-        "times: the last match is a run's score; commands take {seed}",
-    )
-    add("--better", choices=("less", "more"), help="which scores are better")
-    add("--margin", type=positive, metavar="N", help="a gain in score of less is not worth keeping")
-    add("-v", "--verbose", action="store_true", help="print all rows and all notes")
-    add(
         "--json",
         type=output.named,
         metavar="FILE",
         help="write the answer as data into a regular file, or to stdout (-)",
-    )
-    add(
-        "--markdown",
-        type=output.named,
-        metavar="FILE",
-        help="write the answer for a pull request into a regular file, or to stdout (-)",
     )
     add(
         "--keep",
@@ -201,7 +199,6 @@ def parser() -> Parser:
         metavar="DIR",
         help="the folder for the output of the commands, new or empty (bench/DATE)",
     )
-    return found
 
 
 def share(text: str) -> float:
@@ -250,7 +247,10 @@ def failure_of(error: Exception) -> Failure:
 
 def run(words: Sequence[str]) -> None:
     """Raises Failure: also of a gate that does not pass, and of a change that is not kept."""
-    asked = parse(words)
+    if "--twice" in words:
+        do = f"write {typed_as('diff')} 'COMMAND'"
+        raise ConfigError("arguments", "--twice", "bench has it no more", "diff says where", do)
+    asked = parse(words, parser())
     if sys.platform != "linux":
         raise ConfigError(
             "platform",
@@ -278,13 +278,10 @@ def run(words: Sequence[str]) -> None:
             names = asked.precisions.split(",")
             given = [made for each in given for made in in_precisions(each, names)]
         commands = finished(given, asked)
-        if asked.twice:
-            repeated(commands[0], asked, keep)
-        else:
-            (judged if asked.score else timed)(commands, asked, keep)
+        (judged if asked.score else timed)(commands, asked, keep)
 
 
-TURNS, MODES = "turns", ("score", "whole", "try", "twice")
+TURNS, MODES = "turns", ("score", "whole", "try")
 # The modes in which an option has an effect; one that is not here has it in all.
 WORKS_IN = {
     **dict.fromkeys(("minutes", "same"), "turns whole try"),
@@ -331,10 +328,10 @@ def _without_effect(option: str, value: object, where: str) -> ConfigError:
     return ConfigError(name, text, f"it has no effect {where}", "see --help", "leave it out")
 
 
-def parse(words: Sequence[str]) -> Namespace:
+def parse(words: Sequence[str], options: Parser) -> Namespace:
     """The arguments; what follows -- is one command. Raises ConfigError."""
     end = words.index("--") if "--" in words else len(words)
-    asked = parser().parse_intermixed_args(words[:end])
+    asked = options.parse_intermixed_args(words[:end])
     line = words[end + 1 :]
     if line:
         asked.commands.append(line[0] if len(line) == 1 else shlex.join(line))
@@ -365,14 +362,6 @@ def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     if kind is not None:
         run = f"{found.seeds} seeds were run"
         raise kind("--score", asked.score.pattern, found.verdict, run, "see above")
-
-
-def repeated(command: Command, asked: Namespace, keep: Path) -> None:
-    """Say whether two starts of a command are identical."""
-    found = twice(command, keep, lambda said: print(said, file=sys.stderr))
-    print(found, file=shown(asked))
-    if asked.json:
-        output.write("--json", asked.json, output.as_json(found.data()))
 
 
 def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
@@ -447,7 +436,7 @@ def with_values(asked: Namespace) -> list[Command]:
             for text, name in given
             for value in values.split(",")
         ]
-    for option in ("revisions", "try", "twice", "precisions", "strategies"):
+    for option in ("revisions", "try", "precisions", "strategies"):
         if getattr(asked, option) and len(given) != 1:
             raise ConfigError(
                 f"--{option}", len(given), "so many commands were given", "it takes one", "give one"
@@ -483,10 +472,10 @@ def finished(given: list[Command], asked: Namespace) -> list[Command]:
                 "give these",
             )
         options[option] = values * count if len(values) == 1 else values or [None] * count
-    alone = next((name for name in ("try", "twice") if getattr(asked, name)), None)
+    alone = getattr(asked, "try")
     if alone and count > 1:
         option = max(options, key=lambda option: len(options[option]))
-        raise _without_effect(option, options[option][1], f"with --{alone}, which takes one")
+        raise _without_effect(option, options[option][1], "with --try, which takes one")
     if count < 2 and not alone:
         raise ConfigError(
             "arguments",

@@ -23,6 +23,7 @@ from ninefold.config.composition import Composition, compose, flags_of, only_sho
 from ninefold.config.hydra_internal import BasicSweeper
 from ninefold.config.job import Asked, asked, check
 from ninefold.config.parse import last_of_each, quoted
+from ninefold.diff import __main__ as diff
 from ninefold.errors import Failure, Refused
 from ninefold.launch.command import jobs as jobs_of
 from ninefold.study import checks, plan
@@ -82,7 +83,9 @@ def command(words: Sequence[str]) -> None:
     if name in ("train", "evaluate"):
         run(name, arguments)
     elif name == "bench" and "--help" not in arguments:
-        bench.parse(arguments)
+        bench.parse(arguments, bench.parser())
+    elif name == "diff" and "--help" not in arguments:
+        bench.parse(arguments, diff.parser())
     elif name == "compare":
         run("train", ninefold.compared(arguments))
     elif name == "fits":
