@@ -16,6 +16,7 @@ COMMANDS = {
     "train": "[-m] [GROUP=OPTION ...] [KEY=VALUE ...]: train a model, or run a study of several",
     "compare": "[KEY=VALUE ...]: which configuration trains fastest on this machine?",
     "bench": "'COMMAND' 'COMMAND' ...: which of these training scripts is faster? (bench --help)",
+    "diff": "'COMMAND' ['COMMAND']: where do two trainings part? (diff --help)",
     "evaluate": "ckpt=PATH [KEY=VALUE ...]: evaluate a checkpoint",
     "report": "FOLDER: write the report of a study",
     "conf": "[GROUP[/OPTION]]: list the options that there are, or print the file of one",
@@ -63,6 +64,8 @@ def other(name: str) -> Callable[[Sequence[str]], int]:
         from ninefold.report.__main__ import main as command
     elif name == "bench":
         from ninefold.bench.__main__ import main as command
+    elif name == "diff":
+        from ninefold.diff.__main__ import main as command
     elif name in ("compare", "conf", "keys"):
         from ninefold.config import list_commands
 

@@ -156,6 +156,12 @@ class Slower(Failure):
     code = 8
 
 
+class Parted(Failure):
+    """Two trainings that were to compute the same do not."""
+
+    code = 8
+
+
 class Undecided(Failure):
     """A comparison has not shown what was asked, in the time given or for the reason it tells."""
 
@@ -349,6 +355,7 @@ KINDS: dict[str, type[Failure]] = {
         ProcessNotEnded,
         NoReader,
         Slower,
+        Parted,
         Undecided,
         Preempted,
         Interrupted,

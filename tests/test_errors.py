@@ -221,8 +221,9 @@ def test_what_torch_cannot_do_under_autocast_names_the_precision(tmp_path, dtype
 def test_each_kind_of_failure_has_its_documented_exit_code():
     assert {name: kind.code for name, kind in KINDS.items()} == {
         "Failure": 1, "ConfigError": 2, "CheckpointError": 3, "DataError": 4, "ResourceError": 5,
-        "NumericsError": 6, "PeerError": 7, "Slower": 8, "Undecided": 9, "Preempted": 75,
-        "Interrupted": 130, "FolderInUse": 2, "ProcessNotEnded": 7, "NoReader": 141,
+        "NumericsError": 6, "PeerError": 7, "Slower": 8, "Parted": 8, "Undecided": 9,
+        "Preempted": 75, "Interrupted": 130, "FolderInUse": 2, "ProcessNotEnded": 7,
+        "NoReader": 141,
     }  # fmt: skip
 
 

@@ -50,9 +50,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plugins": GROUND | {"study", "launch", "config"},
     "__init__": {"places"},
     "bench": GROUND | {"answer", "stats", "tournament"},
+    "diff": GROUND | {"bench"},
     "sweeps": GROUND | {"plugins", "study", "launch", "config"},
     "main": GROUND | {"sweeps", "plugins", "launch", "config"},
-    "__main__": GROUND | {"main", "report", "config", "bench"},
+    "__main__": GROUND | {"main", "report", "config", "bench", "diff"},
     "api": GROUND
     | {"answer", "stats", "tournament", "dataset", "task", "engine", "report"}
     | {"launch/events", "train/evaluate", "train/build", "checkpoint/manifest"}

@@ -11,7 +11,7 @@ import string
 import sys
 import warnings
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
@@ -25,7 +25,6 @@ from ninefold.bench.precisions import in_precisions
 from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned
 from ninefold.bench.strategies import in_strategies
 from ninefold.bench.trial import Trial
-from ninefold.bench.twice import twice
 from ninefold.bench.whole import WholeRuns
 from ninefold.errors import (
     ConfigError,
@@ -51,7 +50,6 @@ EXAMPLES = """examples:
       'python train.py' 'python train.py --smooth 0.1'
   ninefold bench --precisions fp32,bf16 --strategies none,ddp 'python train.py'
   ninefold bench --try 'python train.py'
-  ninefold bench --twice 'python train.py --seed 0'
 """
 
 
@@ -75,7 +73,6 @@ def parser() -> Parser:
         help="a line for /bin/sh; in it {seed} is the number of the round, {out} an empty "
         "folder. A is the first one, B the second",
     )
-    one = "one for all commands, or one for each"
     add(
         "--minutes",
         type=duration,
@@ -89,28 +86,7 @@ def parser() -> Parser:
         metavar="SHARE",
         help="commands whose times differ by less are equally fast (2%%)",
     )
-    add(
-        "--name",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a name for each command, in order, in the place of A, B, C",
-    )
-    add("--cwd", action="append", default=[], metavar="DIR", help=f"the folder to run in: {one}")
-    add(
-        "--env",
-        action="append",
-        default=[],
-        metavar="VENV",
-        help=f"the virtual environment to run in: {one}",
-    )
-    add(
-        "--each",
-        action="append",
-        default=[],
-        metavar="K=V,V",
-        help="make one command for each value, in the place of {K}",
-    )
+    add_shared(add)
     add(
         "--step",
         metavar="MODULE:FUNCTION",
@@ -129,38 +105,6 @@ def parser() -> Parser:
         help="try what may make one command faster: loader workers, threads, autocast to bf16, "
         "channels_last, a fused optimizer, torch.compile; and what each part of a step costs",
     )
-    add(
-        "--twice",
-        action="store_true",
-        help="say whether two starts of one command are identical; if not, from which step on, and "
-        "what would make them: seeds, PYTHONHASHSEED, no loader workers, one thread, determinism",
-    )
-    add(
-        "--precisions",
-        metavar="P,P",
-        help="compare one script in fp32, bf16, fp16 as Lightning, Fabric, accelerate or "
-        "Hugging Face's Trainer choose them by themselves; a plain loop gets autocast in bf16",
-    )
-    add(
-        "--strategies",
-        metavar="S,S",
-        help="compare one script as one process (none) and by DDP on the GPUs, or in two processes "
-        "on a CPU (ddp), by examples a second; with --precisions each in each",
-    )
-    add(
-        "--revisions",
-        nargs=2,
-        metavar=("BASE", "HEAD"),
-        help="run one command in two revisions of git; . is the working tree as it is",
-    )
-    add(
-        "--link",
-        action="append",
-        default=[],
-        metavar="PATH",
-        help="a file or folder that git does not have, to be linked into each revision",
-    )
-    add("--setup", metavar="COMMAND", help="a line for /bin/sh to run in each revision first")
     add(
         "--max-slowdown",
         type=share,
@@ -191,16 +135,70 @@ def parser() -> Parser:
     )
     add("-v", "--verbose", action="store_true", help="print all rows and all notes")
     add(
-        "--json",
-        type=output.named,
-        metavar="FILE",
-        help="write the answer as data into a regular file, or to stdout (-)",
-    )
-    add(
         "--markdown",
         type=output.named,
         metavar="FILE",
         help="write the answer for a pull request into a regular file, or to stdout (-)",
+    )
+    return found
+
+
+def add_shared(add: Callable[..., object]) -> None:
+    """Add the options that other commands share that start several commands."""
+    one = "one for all commands, or one for each"
+    add(
+        "--name",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name for each command, in order, in the place of A, B, C",
+    )
+    add("--cwd", action="append", default=[], metavar="DIR", help=f"the folder to run in: {one}")
+    add(
+        "--env",
+        action="append",
+        default=[],
+        metavar="VENV",
+        help=f"the virtual environment to run in: {one}",
+    )
+    add(
+        "--each",
+        action="append",
+        default=[],
+        metavar="K=V,V",
+        help="make one command for each value, in the place of {K}",
+    )
+    add(
+        "--precisions",
+        metavar="P,P",
+        help="compare one script in fp32, bf16, fp16 as Lightning, Fabric, accelerate or "
+        "Hugging Face's Trainer choose them by themselves; a plain loop gets autocast in bf16",
+    )
+    add(
+        "--strategies",
+        metavar="S,S",
+        help="compare one script as one process (none) and by DDP on the GPUs, or in two processes "
+        "on a CPU (ddp), by examples a second; with --precisions each in each",
+    )
+    add(
+        "--revisions",
+        nargs=2,
+        metavar=("BASE", "HEAD"),
+        help="run one command in two revisions of git; . is the working tree as it is",
+    )
+    add(
+        "--link",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="a file or folder that git does not have, to be linked into each revision",
+    )
+    add("--setup", metavar="COMMAND", help="a line for /bin/sh to run in each revision first")
+    add(
+        "--json",
+        type=output.named,
+        metavar="FILE",
+        help="write the answer as data into a regular file, or to stdout (-)",
     )
     add(
         "--keep",
@@ -208,7 +206,6 @@ def parser() -> Parser:
         metavar="DIR",
         help="the folder for the output of the commands, new or empty (bench/DATE)",
     )
-    return found
 
 
 def share(text: str) -> float:
@@ -260,7 +257,10 @@ def failure_of(error: Exception) -> Failure:
 
 def run(words: Sequence[str]) -> None:
     """Raises Failure: also of a gate that does not pass, and of a change that is not kept."""
-    asked = parse(words)
+    if "--twice" in words:
+        do = f"write {typed_as('diff')} 'COMMAND'"
+        raise ConfigError("arguments", "--twice", "bench has it no more", "diff says where", do)
+    asked = parse(words, parser())
     if sys.platform != "linux":
         raise ConfigError(
             "platform",
@@ -288,13 +288,10 @@ def run(words: Sequence[str]) -> None:
             names = asked.precisions.split(",")
             given = [made for each in given for made in in_precisions(each, names)]
         commands = finished(given, asked)
-        if asked.twice:
-            repeated(commands[0], asked, keep)
-        else:
-            (judged if asked.score else timed)(commands, asked, keep)
+        (judged if asked.score else timed)(commands, asked, keep)
 
 
-TURNS, MODES = "turns", ("score", "whole", "try", "twice")
+TURNS, MODES = "turns", ("score", "whole", "try")
 # The modes in which an option has an effect; one that is not here has it in all.
 WORKS_IN = {
     **dict.fromkeys(("minutes", "same"), "turns whole try"),
@@ -342,10 +339,10 @@ def _without_effect(option: str, value: object, where: str) -> ConfigError:
     return ConfigError(name, text, f"it has no effect {where}", "see --help", "leave it out")
 
 
-def parse(words: Sequence[str]) -> Namespace:
+def parse(words: Sequence[str], options: Parser) -> Namespace:
     """The arguments; what follows -- is one command. Raises ConfigError."""
     end = words.index("--") if "--" in words else len(words)
-    asked = parser().parse_intermixed_args(words[:end])
+    asked = options.parse_intermixed_args(words[:end])
     line = words[end + 1 :]
     if line:
         asked.commands.append(line[0] if len(line) == 1 else shlex.join(line))
@@ -387,14 +384,6 @@ def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     if kind is not None:
         run = f"{said.seeds} seeds were run"
         raise kind("--score", text, said.verdict, run, "see above")
-
-
-def repeated(command: Command, asked: Namespace, keep: Path) -> None:
-    """Say whether two starts of a command are identical."""
-    found = twice(command, keep, lambda said: print(said, file=sys.stderr))
-    print(found, file=shown(asked))
-    if asked.json:
-        output.write("--json", asked.json, output.as_json(found.data()))
 
 
 def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
@@ -469,7 +458,7 @@ def with_values(asked: Namespace) -> list[Command]:
             for text, name in given
             for value in values.split(",")
         ]
-    for option in ("revisions", "try", "twice", "precisions", "strategies"):
+    for option in ("revisions", "try", "precisions", "strategies"):
         if getattr(asked, option) and len(given) != 1:
             raise ConfigError(
                 f"--{option}", len(given), "so many commands were given", "it takes one", "give one"
@@ -505,10 +494,10 @@ def finished(given: list[Command], asked: Namespace) -> list[Command]:
                 "give these",
             )
         options[option] = values * count if len(values) == 1 else values or [None] * count
-    alone = next((name for name in ("try", "twice") if getattr(asked, name)), None)
+    alone = getattr(asked, "try")
     if alone and count > 1:
         option = max(options, key=lambda option: len(options[option]))
-        raise _without_effect(option, options[option][1], f"with --{alone}, which takes one")
+        raise _without_effect(option, options[option][1], "with --try, which takes one")
     if count < 2 and not alone:
         raise ConfigError(
             "arguments",

@@ -64,8 +64,7 @@ class Command:
     text: run by /bin/sh, with {seed} and {out} replaced. folder: where. variables: its own.
     step: MODULE:FUNCTION whose return ends a step; None: Optimizer.step. precision: what it is to
     compute in. processes: in how many it is to train; None: as it comes. twin: what the hook leaves
-    out. cure: what it changes, "none" only to look. fixed: sources of chance that the hook fixes,
-    "none" only to look. copy: the revision that it is of.
+    out. cure: what it changes, "none" only to look. copy: the revision that it is of.
     """
 
     text: str
@@ -77,7 +76,6 @@ class Command:
     processes: int | None = None
     twin: str | None = None
     cure: str | None = None
-    fixed: str | None = None
     copy: Copy | None = None
 
     def failure(self, wrong: str, allowed: str, do: str) -> ConfigError:
@@ -137,7 +135,6 @@ class Command:
             "NINEFOLD_BENCH_PROCESSES": self.processes,
             "NINEFOLD_BENCH_TWIN": self.twin,
             "NINEFOLD_BENCH_CURE": self.cure,
-            "NINEFOLD_BENCH_FIXED": self.fixed,
             "NINEFOLD_BENCH_ONE_OPTIMIZER": "1" if one_optimizer else None,
             "NINEFOLD_BENCH_ORIGIN": self.copy and self.copy.original,
         }
@@ -248,7 +245,6 @@ class Answer(TypedDict):
     workers: int
     waits: bool
     weights: str | None
-    inputs: int | None
     besides: dict[str, str] | None
     taken: list[Batch] | None
     memory: int

@@ -24,6 +24,7 @@ from ninefold.config.hydra_internal import BasicSweeper
 from ninefold.config.job import Asked, asked, check
 from ninefold.config.mode import SWEEPER, mode_problems
 from ninefold.config.parse import last_of_each, quoted
+from ninefold.diff import __main__ as diff
 from ninefold.errors import Failure, Refused
 from ninefold.launch.command import jobs as jobs_of
 from ninefold.study import checks, plan
@@ -83,7 +84,9 @@ def command(words: Sequence[str]) -> None:
     if name in ("train", "evaluate"):
         run(name, arguments)
     elif name == "bench" and "--help" not in arguments:
-        bench.parse(arguments)
+        bench.parse(arguments, bench.parser())
+    elif name == "diff" and "--help" not in arguments:
+        bench.parse(arguments, diff.parser())
     elif name == "compare":
         run("train", ninefold.compared(arguments))
     elif name == "fits":

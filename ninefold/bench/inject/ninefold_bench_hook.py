@@ -24,7 +24,7 @@ from ninefold_bench_devices import Devices, capturing, unfinished
 
 SOCKET, STEP, TWIN = "NINEFOLD_BENCH", "NINEFOLD_BENCH_STEP", "NINEFOLD_BENCH_TWIN"
 CURE = "NINEFOLD_BENCH_CURE"  # what is to be changed; "none": it is only looked at the script
-FIXED = "NINEFOLD_BENCH_FIXED"  # sources of chance that are to be fixed
+RECORD = "NINEFOLD_BENCH_RECORD"  # what is recorded of the first steps, as JSON
 ONE = "NINEFOLD_BENCH_ONE_OPTIMIZER"  # that there is no other one was seen in a process before
 PRECISION = "NINEFOLD_BENCH_PRECISION"  # fp32, bf16 or fp16: what the command is to compute in
 PROCESSES = "NINEFOLD_BENCH_PROCESSES"  # how many are to train together
@@ -41,6 +41,11 @@ LONG = 0.5
 
 def loaded(module):
     """Change a module that was loaded as far as this command asks for."""
+    if os.environ.get(RECORD):
+        import ninefold_bench_record
+
+        ninefold_bench_record.loaded(module, module.__name__ == MODULE)
+        return
     step, _, function = os.environ.get(STEP, "").partition(":")
     if module.__name__ == CUDA:
         wait_for_gpu(module)
@@ -52,16 +57,14 @@ def loaded(module):
     if module.__name__ == step:
         wrap_step(module, function)
     precision, processes = os.environ.get(PRECISION), os.environ.get(PROCESSES)
-    cure, fixed, calls = os.environ.get(CURE), os.environ.get(FIXED), None
+    cure, calls = os.environ.get(CURE), None
     if module.__name__ == MODULE:
+        import ninefold_bench_batches
         import ninefold_bench_calls
 
         calls = ninefold_bench_calls.Calls(module.Module)
-        if not fixed:
-            import ninefold_bench_batches
-
-            STEPS.batches = ninefold_bench_batches.Batches(calls, bool(processes))
-            STEPS.ends += [calls.end, STEPS.batches.end]
+        STEPS.batches = ninefold_bench_batches.Batches(calls, bool(processes))
+        STEPS.ends += [calls.end, STEPS.batches.end]
     if calls and precision:
         import ninefold_bench_precision
 
@@ -73,11 +76,6 @@ def loaded(module):
         if module.__name__ == MODULE:
             STEPS.ends.append(ninefold_bench_cures.end)
         ninefold_bench_cures.change(cure, module, calls)
-    if fixed:
-        import ninefold_bench_fixed
-
-        STEPS.seen_inputs = ninefold_bench_fixed.inputs
-        ninefold_bench_fixed.change(fixed, module, calls)
     if os.environ.get(TWIN):
         import ninefold_bench_twins
 
@@ -165,7 +163,6 @@ class Steps:
     float16 without a GradScaler. watch: sees in what they compute,
     if that is asked for. ends: end what sees them. script: what it has of the cures, if that is
     asked for. besides: what costs time, too.
-    seen_inputs: returns a checksum of what networks got, if that is asked for.
     shows: whether weights are told at the end of the turn.
     depth, entered: of blocks without gradients, and when the outermost began.
     """
@@ -182,7 +179,7 @@ class Steps:
         self.used, self.watch, self.ends, self.script, self.shows = None, None, [], None, False
         self.batches = self.taken = self.returned = None
         self.unscaled = False
-        self.seen_inputs = self.besides = None
+        self.besides = None
         self.usual, self.depth, self.entered, self.thread = 0.0, 0, 0.0, get_ident()
 
     def after_step(self, optimizer, args, kwargs):
@@ -284,7 +281,6 @@ class Steps:
                 "workers": self.count_workers(),
                 "waits": bool(self.used) and waited < LONG * self.usual,
                 "weights": weights([*self.known.values()]) if self.shows else None,
-                "inputs": self.seen_inputs and self.seen_inputs(),
                 "besides": self.besides,
                 "taken": self.taken,
                 "memory": self.used.peak(),
@@ -366,12 +362,12 @@ class Steps:
         if self.socket is not None:
             self.socket.close()
         lead, set_eval_frame = self.lead if self.lead == STEP else None, self.set_eval_frame
-        watch, ends, script, inputs = self.watch, self.ends, self.script, self.seen_inputs
+        watch, ends, script = self.watch, self.ends, self.script
         besides, batches = self.besides, self.batches
         self.__init__()
         self.lead, self.set_eval_frame = lead, set_eval_frame
         self.watch, self.batches = watch, batches
-        self.ends, self.script, self.seen_inputs, self.besides = ends, script, inputs, besides
+        self.ends, self.script, self.besides = ends, script, besides
 
     def records(self):
         """Whether this step only records a CUDA graph; its replays end steps from then on."""

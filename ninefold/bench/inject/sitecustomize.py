@@ -80,7 +80,7 @@ def start():
     with open(os.path.join(os.path.dirname(os.environ[SOCKET]), "loaded"), "a"):
         pass
     step = os.environ.get("NINEFOLD_BENCH_STEP", "").partition(":")[0]
-    chance = ("random", "numpy.random") if os.environ.get("NINEFOLD_BENCH_FIXED") else ()
+    chance = ("random", "numpy.random") if os.environ.get("NINEFOLD_BENCH_RECORD") else ()
     sys.meta_path.insert(0, Waiting({*MODULES, *chance, step}))
     for name in chance:
         if name in sys.modules:

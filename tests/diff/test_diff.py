@@ -1,0 +1,104 @@
+"""`ninefold diff`: what is recorded, what is said, and the exit code."""
+
+import json
+import subprocess
+import sys
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+
+from ninefold.bench.contestant import INJECT
+from ninefold.diff.compare import Entry, distance, entry_of
+from tests.conftest import Shell
+from tests.diff.plants import PLANTS, PYTHON, wrong
+
+
+@pytest.fixture
+def entry(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes the entry of a tensor, as a command's process records it."""
+    monkeypatch.syspath_prepend(INJECT)
+    monkeypatch.setenv("NINEFOLD_BENCH_RECORD", "{}")
+    module = import_module("ninefold_bench_record")
+
+    def made(tensor: torch.Tensor) -> Entry:
+        raw = module.RECORDER.entry(torch, "grad", "x", tensor)
+        return entry_of(module.fetched(torch, [raw])[0])
+
+    yield made
+    for name in [name for name in sys.modules if name.startswith("ninefold_bench_")]:
+        del sys.modules[name]
+
+
+def test_entries_add_up_over_examples_and_are_apart_by_the_error_of_elements(entry):
+    torch.manual_seed(0)
+    whole = torch.randn(12, 70_000)
+    parts = [entry(part) for part in whole.chunk(4)]
+    assert (
+        distance(entry(whole), parts[0].plus(parts[1]).plus(parts[2]).plus(parts[3]), False) < 1e-12
+    )
+    for error in (1e-6, 1e-2):
+        noisy = entry(whole * (1 + error * torch.randn_like(whole)))
+        assert error / 30 < distance(entry(whole), noisy, True) < 30 * error
+    assert distance(entry(whole), entry(whole.flip(1)), True) > 0.1
+    assert distance(entry(whole), entry(whole.clone().fill_(torch.nan)), True) == float("inf")
+
+
+def test_a_mistake_is_named_as_a_sentence_as_data_and_by_the_exit_code(shell: Shell) -> None:
+    plant = PLANTS["accumulation"]
+    words = [word.replace("{s}", "0") for word in plant.words]
+    command = ("-m", "ninefold", "diff", "--steps=3", "--fail", "--json=found.json", *words)
+    done = shell.run(*command, code=8)
+    found = json.loads((shell.folder / "found.json").read_text())
+    assert not wrong(plant, found)
+    assert done.stdout == found["text"] + "\n"
+    assert found["text"].endswith("B adds up 4 micro-batches and does not divide by their number.")
+
+
+SILENT = """
+import torch
+
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(),
+                          torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(144, 1))
+optimizer = torch.optim.LBFGS(net.parameters(), 0.1, max_iter=3)
+for _ in range(4):
+    images = torch.randn(8, 1, 8, 8)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = net(images).square().mean()
+        loss.backward()
+        print(loss.item().hex(), flush=True)
+        return loss
+
+    optimizer.step(closure)
+"""
+
+
+def test_recording_changes_no_loss_and_two_starts_are_equal_bit_for_bit(shell: Shell) -> None:
+    (shell.folder / "train.py").write_text(SILENT)
+    alone = subprocess.run([PYTHON, "train.py"], cwd=shell.folder, capture_output=True, text=True)
+    done = shell.run("-m", "ninefold", "diff", "--keep=k", f"{PYTHON} train.py", code=0)
+    assert done.stdout == "Nothing differs up to step 4: bit for bit.\n"
+    logs = [*(shell.folder / "k").glob("*/*.log")]
+    assert {log.read_text() for log in logs} == {alone.stdout}
+    assert len(alone.stdout.splitlines()) == 12
+
+
+def test_a_command_that_takes_no_step_is_an_error_and_so_is_a_third_one(shell: Shell) -> None:
+    for words in (("true", "true"), ("a", "b", "c"), ("--resume", "a")):
+        done = shell.run("-m", "ninefold", "diff", *words, code=2)
+        assert done.stdout == ""
+        assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_ninefolds_own_ddp_computes_what_one_process_does(shell: Shell) -> None:
+    words = "dataset=digits parallel=none hydra.run.dir={out}"
+    one = f"{PYTHON} -m ninefold train {words}"
+    done = shell.run(
+        "-m", "ninefold", "diff", "--json=-", one, one.replace("=none", "=ddp"), code=0
+    )
+    assert json.loads(done.stdout)["kind"] == "rounding", done.stdout
