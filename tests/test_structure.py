@@ -285,7 +285,7 @@ OTHER_MEANINGS = {
     ("launch/forkserver", "torchvision"),
     *(("report/answer/settings", name) for name in ("dp", "ddp", "fp32", "tf32", "bf16", "fp16")),
     *(("report/answer/settings", name) for name in ("default", "none")),
-    *(("bench/precisions", name) for name in ("fp32", "bf16", "fp16")), ("bench/cures", "bf16"),
+    *(("bench/precisions", name) for name in ("fp32", "bf16", "fp16")), ("bench/changes", "bf16"),
     ("bench/strategies", "none"), ("bench/strategies", "ddp"),
 }  # fmt: skip
 

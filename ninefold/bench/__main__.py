@@ -24,7 +24,7 @@ from ninefold.bench.guardian import guarded
 from ninefold.bench.precisions import in_precisions
 from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned
 from ninefold.bench.strategies import in_strategies
-from ninefold.bench.trial import Trial
+from ninefold.bench.trial import ChangesTrial
 from ninefold.bench.whole import WholeRuns
 from ninefold.errors import (
     ConfigError,
@@ -398,7 +398,7 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     if asked.whole:
         WholeRuns(found, keep).run()
     elif getattr(asked, "try"):
-        trial = Trial(commands[0], found, keep)
+        trial = ChangesTrial(commands[0], found, keep)
         trial.run()
         found.helps = trial.helps()
     else:

@@ -18,7 +18,7 @@ UNSEEN = "no network of torch.nn was seen to get a tensor in training"
 LEARNING_RATE = "The learning rate may have to change."
 
 
-class Taken(NamedTuple):
+class StepBatch(NamedTuple):
     """What the networks of a command get in a step, in all its ranks together.
 
     examples: ascending, the different numbers that networks get in most steps; empty: they vary.
@@ -32,7 +32,7 @@ class Taken(NamedTuple):
     most: tuple[int, int]
 
 
-def taken(ranks: Sequence[Sequence[Batch]]) -> Taken | None:
+def taken(ranks: Sequence[Sequence[Batch]]) -> StepBatch | None:
     """Return what steps take; None: it was not seen. ranks: what each took in the first steps.
 
     Two numbers are those of batches and of a smaller last one; more vary, as the nodes of graphs
@@ -49,7 +49,7 @@ def taken(ranks: Sequence[Sequence[Batch]]) -> Taken | None:
     times = Counter(counts for counts, _ in steps)
     usual = max(times, key=lambda counts: (times[counts], counts))
     sizes = [(counts[0], elements) for counts, elements in steps]
-    return Taken(
+    return StepBatch(
         usual if len(times) <= 2 and times[usual] > 1 else (),
         median(elements for counts, elements in steps if counts == usual),
         (min(count for count, _ in sizes), min(elements for _, elements in sizes)),
@@ -57,7 +57,7 @@ def taken(ranks: Sequence[Sequence[Batch]]) -> Taken | None:
     )
 
 
-def times_as_many(own: Taken, first: Taken) -> float | str:
+def times_as_many(own: StepBatch, first: StepBatch) -> float | str:
     """How many times as many examples one takes as the other; or why that is not known.
 
     Numbers that vary are as many where they overlap. Where elements are as many, the same comes in
@@ -79,7 +79,7 @@ def times_as_many(own: Taken, first: Taken) -> float | str:
 def factors(
     commands: Sequence[Command],
     said: Mapping[str, Sequence[Hello]],
-    seen: Mapping[str, Taken | None],
+    seen: Mapping[str, StepBatch | None],
 ) -> Mapping[str, float]:
     """How many times as many examples a step of each command takes as one of the first.
 
@@ -103,7 +103,7 @@ def factors(
 
 
 def ratio_of(
-    name: str, first: str, said: Mapping[str, Sequence[Hello]], seen: Mapping[str, Taken | None]
+    name: str, first: str, said: Mapping[str, Sequence[Hello]], seen: Mapping[str, StepBatch | None]
 ) -> float | str:
     """How many times as many examples one command takes as the first; or why that is not known."""
     own, base, ranks = seen[name], seen[first], [said[each] for each in (name, first)]
@@ -117,7 +117,7 @@ def ratio_of(
     return ratio
 
 
-def examples(of: Taken | None) -> int | None:
+def examples(of: StepBatch | None) -> int | None:
     """How many examples a step takes; None: not known."""
     return of.examples[0] if of and of.examples else None
 
@@ -129,7 +129,7 @@ def averages(ranks: Sequence[Hello]) -> bool:
 
 
 def sentences(
-    first: str, seen: Mapping[str, Taken | None], ratios: Mapping[str, float]
+    first: str, seen: Mapping[str, StepBatch | None], ratios: Mapping[str, float]
 ) -> Iterator[str]:
     """What is compared where steps take other batches, or where that was not seen.
 
@@ -154,5 +154,5 @@ def sentences(
             )
 
 
-def _listed(of: Taken) -> str:
+def _listed(of: StepBatch) -> str:
     return " and ".join(map(str, of.examples))

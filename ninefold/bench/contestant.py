@@ -64,7 +64,7 @@ class Command:
     text: run by /bin/sh, with {seed} and {out} replaced. folder: where. variables: its own.
     step: MODULE:FUNCTION whose return ends a step; None: Optimizer.step. precision: what it is to
     compute in. processes: in how many it is to train; None: as it comes. twin: what the hook leaves
-    out. cure: what it changes, "none" only to look. copy: the revision that it is of.
+    out. changes: what it changes, "none" only to look. copy: the revision that it is of.
     """
 
     text: str
@@ -75,7 +75,7 @@ class Command:
     precision: str | None = None
     processes: int | None = None
     twin: str | None = None
-    cure: str | None = None
+    changes: str | None = None
     copy: Copy | None = None
 
     def failure(self, wrong: str, allowed: str, do: str) -> ConfigError:
@@ -134,7 +134,7 @@ class Command:
             "NINEFOLD_BENCH_PRECISION": self.precision,
             "NINEFOLD_BENCH_PROCESSES": self.processes,
             "NINEFOLD_BENCH_TWIN": self.twin,
-            "NINEFOLD_BENCH_CURE": self.cure,
+            "NINEFOLD_BENCH_CHANGES": self.changes,
             "NINEFOLD_BENCH_ONE_OPTIMIZER": "1" if one_optimizer else None,
             "NINEFOLD_BENCH_ORIGIN": self.copy and self.copy.original,
         }

@@ -34,7 +34,7 @@ from ninefold.bench.contestant import (
 from ninefold.bench.gate import UNDECIDED, verdict
 from ninefold.bench.pacing import AHEAD, ENOUGH, Pause, is_short, look
 from ninefold.bench.same import Weights
-from ninefold.bench.screen import Screen
+from ninefold.bench.screen import ProgressLine
 from ninefold.errors import Failure
 from ninefold.numbers import counted as in_words
 from ninefold.stats.verdicts import Pair, Settings
@@ -58,14 +58,14 @@ ONE_BY_ONE = 0.1  # share of the time in which commands of the first round start
 class Helps(NamedTuple):
     """What makes a command faster.
 
-    lines: what is said. notes: what was not tried to its end. cures: those that are named, as data.
-    together: all of them, or as much of it as was tried in one command, if that is faster. open:
-    what is not decided.
+    lines: what is said. notes: what was not tried to its end. changes: those that are named, as
+    data. together: all of them, or as much of it as was tried in one command, if that is faster.
+    open: what is not decided.
     """
 
     lines: Sequence[str]
     notes: Sequence[str]
-    cures: Sequence[Mapping[str, Any]]
+    changes: Sequence[Mapping[str, Any]]
     together: Pair | None
     open: Sequence[Pair]
 
@@ -116,7 +116,7 @@ class Found:
     beside_on_gpu: int = 0
     limits: Counter[str] = field(default_factory=Counter)
     said: dict[str, Sequence[Hello]] = field(default_factory=dict)
-    taken: dict[str, batches.Taken | None] = field(default_factory=dict)
+    taken: dict[str, batches.StepBatch | None] = field(default_factory=dict)
     examples: Mapping[str, float] = field(default_factory=dict)
     looks: dict[int, float] = field(default_factory=dict)
     helps: Helps | None = None
@@ -362,7 +362,7 @@ class Bench(Entries):
         found.seed = self._tournament.seed
         self._out = set[str]()  # commands that are far slower than the first
         self.optimizers = dict[str, int]()  # that were seen, by command
-        self.screen = Screen(self._budget.seconds)
+        self.screen = ProgressLine(self._budget.seconds)
         self.failed = dict[str, Failure]()  # commands that are left out, and why
 
     def run(self) -> None:
@@ -445,7 +445,7 @@ class Bench(Entries):
     def note_batches(self, these: Sequence[Alive]) -> None:
         """Note how many examples steps take. Raises ConfigError where that differs unseen."""
         found = self.found
-        if found.commands[0].cure:  # no change that is tried is to the batch
+        if found.commands[0].changes:  # no change that is tried is to the batch
             return
         for each in these:
             known = found.taken.get(each.name)

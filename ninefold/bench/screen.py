@@ -10,7 +10,7 @@ import time
 from ninefold import progress
 
 
-class Screen:
+class ProgressLine:
     """A line on stderr with what is under way, and how much of the time is up."""
 
     def __init__(self, budget: float) -> None:

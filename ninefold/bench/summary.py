@@ -14,7 +14,7 @@ from ninefold.answer.screen import NOTES, narrowed, screen
 from ninefold.answer.times import Times
 from ninefold.answer.words import clause, content, disturbed, shown, speedup
 from ninefold.bench import batches, gate, precisions, strategies
-from ninefold.bench.cures import BOUNDS
+from ninefold.bench.changes import BOUNDS
 from ninefold.bench.engine import Found
 from ninefold.bench.same import Same, same
 from ninefold.bench.same import sentences as sentences_of_same
@@ -110,7 +110,7 @@ def told(times: Times) -> Pair:
 def to_use(found: Found, times: Times) -> str:
     """What is to be used once nothing is open."""
     if found.helps is not None:
-        named = [str(cure["name"]) for cure in found.helps.cures[:1]]
+        named = [str(change["name"]) for change in found.helps.changes[:1]]
         together = [str(found.helps.together.second)] if found.helps.together else []
         return next(iter([*together, *named]), "")
     best = told(times)
@@ -365,7 +365,7 @@ def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
             for command in found.commands
         ],
         "pairs": [as_data(found, pair) for pair in found.pairs(times)],
-        "cures": found.helps and found.helps.cures,
+        "changes": found.helps and found.helps.changes,
         "gate": verdict and {"allowed": allowed, "verdict": verdict},
         "others": times.busy,
         "turns": [

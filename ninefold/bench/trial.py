@@ -15,8 +15,7 @@ from statistics import median
 
 from ninefold.answer.decision import are_decided
 from ninefold.answer.words import clause, content, interval, shown
-from ninefold.bench.contestant import Command, Script
-from ninefold.bench.cures import (
+from ninefold.bench.changes import (
     AS_IT_IS,
     AVERAGING,
     BOUNDS,
@@ -24,13 +23,14 @@ from ninefold.bench.cures import (
     READING,
     TOGETHER,
     WORKERS,
-    Cure,
+    Change,
     as_it_is,
     besides,
     of_machine,
-    with_cures,
+    with_changes,
     without_parts,
 )
+from ninefold.bench.contestant import Command, Script
 from ninefold.bench.engine import Alive, Bench, Found, Helps
 from ninefold.bench.precisions import takes_effect
 from ninefold.errors import Failure
@@ -43,29 +43,29 @@ LEAST_TURNS = 12  # of each in a round
 NO_NETWORK = "no network was seen to train"
 
 
-class Trial(Bench):
-    """Compares one command with copies of it, each with one cure, or with all that help.
+class ChangesTrial(Bench):
+    """Compares one command with copies of it, each with one change, or with all that help.
 
     script: facts about the script, learned in its first step. besides: other calls of it that cost
-    time in each step, and their lines. not_tried: cures that the script cannot use, and why.
-    given_up: what looked slower than the script, or than a similar cure, which is named: as a pair
-    with its base when it was left.
+    time in each step, and their lines. not_tried: changes that the script cannot use, and why.
+    given_up: what looked slower than the script, or than a similar change, which is named: as a
+    pair with its base when it was left.
     """
 
     def __init__(self, command: Command, found: Found, keep: Path) -> None:
-        self._command, self._cures = command, of_machine(cores() or 1)
+        self._command, self._changes = command, of_machine(cores() or 1)
         found.commands = [
             as_it_is(command),
             *without_parts(command),
-            *(with_cures(command, [cure]) for cure in self._cures),
+            *(with_changes(command, [change]) for change in self._changes),
         ]
         super().__init__(found, keep, turns_at_least=LEAST_TURNS)
         self.script: Script | None = None
         self.besides: Mapping[str, str] = {}
         self.not_tried = dict[str, str]()
         self.given_up = dict[str, tuple[Pair, str | None]]()
-        self._tried = {cure.name: cure for cure in self._cures}  # by command
-        self._waiting = list[Cure]()  # that are tried once it is known whether workers help
+        self._tried = {change.name: change for change in self._changes}  # by command
+        self._waiting = list[Change]()  # that are tried once it is known whether workers help
         self._first_steps = dict[str, float]()  # seconds until it ended, of its first process
 
     def start(self, left: Sequence[str], number: int) -> Sequence[Alive]:
@@ -140,16 +140,16 @@ class Trial(Bench):
         assert self.script is not None
         unseen = self.script["threads"] is None  # as in a function that is compiled
         lacks = {
-            cure.name: NO_NETWORK if unseen and cure.where == NETWORK else cure.lacks(self.script)
-            for cure in self._cures
+            each.name: NO_NETWORK if unseen and each.where == NETWORK else each.lacks(self.script)
+            for each in self._changes
         }
         self.not_tried |= {name: why for name, why in lacks.items() if why is not None}
-        apply = [cure for cure in self._cures if lacks[cure.name] is None]
-        if any(cure.kind == WORKERS for cure in apply):
-            self._waiting = [cure for cure in apply if cure.kind != WORKERS]
+        apply = [change for change in self._changes if lacks[change.name] is None]
+        if any(change.kind == WORKERS for change in apply):
+            self._waiting = [change for change in apply if change.kind != WORKERS]
         parts = {READING: self.script["workers"] is None, AVERAGING: self.script["world"] == 1}
         lacking = [name for name, lacks in parts.items() if lacks]
-        left_out = {*self.not_tried, *lacking, *(cure.name for cure in self._waiting)}
+        left_out = {*self.not_tried, *lacking, *(change.name for change in self._waiting)}
         self._keep_only([name for name in self.found.names if name not in left_out])
 
     def _pairs(self) -> dict[str, Pair]:
@@ -170,8 +170,8 @@ class Trial(Bench):
         known = {name: pair.speedup for name, pair in pairs.items() if pair.speedup is not None}
         best = dict[str, str]()  # by kind
         for name in sorted(known, key=lambda name: -known[name]):
-            cure = self._tried.get(name)
-            rival = None if cure is None else best.setdefault(cure.kind, name)
+            change = self._tried.get(name)
+            rival = None if change is None else best.setdefault(change.kind, name)
             few = pairs[name].rounds < LEAST_ROUNDS
             no_faster = known[name] < 1 if few else pairs[name].verdict in ("slower", "tie")
             if (no_faster or rival not in (None, name)) and name not in bases:
@@ -179,24 +179,24 @@ class Trial(Bench):
         self._keep_only([name for name in self.found.names if name not in self.given_up])
 
     def _add_waiting(self) -> None:
-        """Have the cures tried that have waited, with the workers if these look faster."""
-        pairs, base, workers = self._pairs(), AS_IT_IS, list[Cure]()
+        """Have the changes tried that have waited, with the workers if these look faster."""
+        pairs, base, workers = self._pairs(), AS_IT_IS, list[Change]()
         for name, pair in pairs.items():
             if name in self._tried and (pair.speedup or 0.0) > 1 + self.found.same:
                 base, workers = name, [self._tried[name]]
-        for cure in self._waiting:
-            command = with_cures(self._command, [*workers, cure])
-            self._tried[command.name], self.found.bases[command.name] = cure, base
+        for change in self._waiting:
+            command = with_changes(self._command, [*workers, change])
+            self._tried[command.name], self.found.bases[command.name] = change, base
             self.found.commands = [*self.found.commands, command]
         self._waiting = []
 
     def _combine(self) -> None:
         """Have those that are left tried together as well."""
-        cures = [self._tried[name] for name in self.found.names if name in self._tried]
-        both = with_cures(self._command, cures)
+        changes = [self._tried[name] for name in self.found.names if name in self._tried]
+        both = with_changes(self._command, changes)
         names = self.found.names
         others = [name for name in names if TOGETHER in name and name not in self._tried]
-        new = len(cures) > 1 and both.name not in {*names, *self.given_up, *self.failed}
+        new = len(changes) > 1 and both.name not in {*names, *self.given_up, *self.failed}
         kept = others[-1:] if new else [both.name]  # the last one until the new one has turns
         self._keep_only([name for name in names if name in kept or name not in others])
         if new:
@@ -223,14 +223,14 @@ class Trial(Bench):
         return sorted(found, key=lambda each: -(each[1].speedup or 0.0))
 
     def helps(self) -> Helps:
-        """What is said of the cures."""
+        """What is said of the changes."""
         pairs = self._pairs()
         named = self._named(pairs)
-        cures = [
+        changes = [
             {
-                "name": (cure := self._tried[name]).name,
-                "line": self._line(cure),
-                "where": self._where(cure),
+                "name": (change := self._tried[name]).name,
+                "line": self._line(change),
+                "where": self._where(change),
                 **content(pair),
             }
             for name, pair in named
@@ -238,7 +238,7 @@ class Trial(Bench):
         open_ = [pair for pair in pairs.values() if pair.verdict in UNDECIDED]
         together = self._together([name for name, _ in named])
         lines = [*self._lines(pairs, named, together)]
-        return Helps(lines, [*self._notes()], cures, together, open_)
+        return Helps(lines, [*self._notes()], changes, together, open_)
 
     def _lines(
         self, pairs: Mapping[str, Pair], named: Sequence[tuple[str, Pair]], together: Pair | None
@@ -251,10 +251,10 @@ class Trial(Bench):
         elif not named:
             yield f"No change is shown to help after {counted(self.found.rounds, 'round')}."
         for name, pair in named:
-            cure, base = self._tried[name], self.found.base(name)
-            line = ", ".join(filter(None, (self._line(cure), self._where(cure))))
+            change, base = self._tried[name], self.found.base(name)
+            line = ", ".join(filter(None, (self._line(change), self._where(change))))
             than = "" if base == AS_IT_IS else f" as with {base} alone"
-            yield f"{cure.does} it is {times_as_fast(pair, than)}: {line}."
+            yield f"{change.does} it is {times_as_fast(pair, than)}: {line}."
             yield from self._costs(name, pair)
         for bound, (does, _) in BOUNDS.items():
             if bound in pairs and pairs[bound].verdict == "faster":
@@ -295,7 +295,7 @@ class Trial(Bench):
             yield f"It may help, and was not tried: {'; '.join(seen)}."
 
     def _left(self, name: str) -> str:
-        """When and why a cure was left."""
+        """When and why a change was left."""
         pair, rival = self.given_up[name]
         looked = f"it looked {shown(pair.speedup)} times as fast"
         if pair.low is not None:
@@ -303,30 +303,30 @@ class Trial(Bench):
         after = f"{name} was left after {counted(pair.rounds, 'round')}, as"
         return f"{after} {rival} looked faster" if rival else f"{after} {looked}"
 
-    def _where(self, cure: Cure) -> str | None:
-        """The line of the script that a cure is about."""
+    def _where(self, change: Change) -> str | None:
+        """The line of the script that a change is about."""
         where = {} if self.script is None else dict(self.script)
-        if (lines := where.get(cure.where)) is None:
+        if (lines := where.get(change.where)) is None:
             return None
-        return str(lines).partition(",")[0] if cure.kind == "threads" else str(lines)
+        return str(lines).partition(",")[0] if change.kind == "threads" else str(lines)
 
-    def _line(self, cure: Cure) -> str:
+    def _line(self, change: Change) -> str:
         """What to write."""
         framework = str(self.script and self.script.get("framework"))
-        return cure.in_framework.get(framework, cure.line)
+        return change.in_framework.get(framework, change.line)
 
     def _costs(self, name: str, pair: Pair) -> Iterator[str]:
         """From which step on compiling saves time; that numbers change."""
-        cure = self._tried[name]
-        if cure.name == "compile":
+        change = self._tried[name]
+        if change.name == "compile":
             first, seconds = self._first_steps, self.found.times().seconds[name]
             beside = [first[each] for each in first if each not in (name, AS_IT_IS)]
             spent = max(first[name] - median(beside or [first[AS_IT_IS]]), 0.0)
             won = seconds * ((pair.speedup or 1.0) - 1)
             from_step = f"it breaks even at step {spent / won:,.0f}"
             yield f"Its first step took {spent:.0f} s longer: {from_step}."
-        if cure.alters:
-            yield f"{cure.name} changes rounding: --score tests whether the final score is as good."
+        if change.alters:
+            yield f"{name} changes rounding: --score tests whether the final score is as good."
 
 
 def times_as_fast(pair: Pair, than: str = "") -> str:

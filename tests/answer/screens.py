@@ -25,7 +25,7 @@ from ninefold.bench import batches, gate, score, summary
 from ninefold.bench.contestant import Command, Hello, Precision
 from ninefold.bench.engine import Found
 from ninefold.bench.pacing import Pause
-from ninefold.bench.trial import Trial
+from ninefold.bench.trial import ChangesTrial
 from ninefold.stats.verdicts import Settings
 from ninefold.tournament.taken import TurnLog
 from tests.bench.test_strategies import simulated
@@ -74,9 +74,9 @@ def tried(keep: Path) -> str:
         read = 0.0 if "no reading" in has else 0.01 if "workers=2" in has else 0.1
         return max(read, 0.02 if "channels_last" in has else 0.04)
 
-    cures = "ninefold.bench.cures.computes_in_bfloat16"
-    with patch("ninefold.bench.trial.cores", lambda: 2), patch(cures, lambda: True):
-        trial: Trial = chosen(keep)
+    changes = "ninefold.bench.changes.computes_in_bfloat16"
+    with patch("ninefold.bench.trial.cores", lambda: 2), patch(changes, lambda: True):
+        trial: ChangesTrial = chosen(keep)
     for _ in range(5):
         play(trial, seconds)
     trial.found.helps, trial.found.seconds, trial.found.starts = trial.helps(), 200.0, 60.0

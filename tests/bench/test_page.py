@@ -30,7 +30,7 @@ def test_the_page_shows_the_tables_that_its_commands_print(tmp_path):
     from benchmarks.pages import rebuilt  # which imports scikit-learn
 
     def fixed(page: str) -> list[list[tuple[str, str]]]:
-        """A comparison's rows, and of a trial's, which cures a machine adds to, the first two."""
+        """A comparison's rows, and of a trial's, which changes a machine adds to, the first two."""
         comparison, trial, *_ = rows(page)
         return [comparison, trial[:2]]
 

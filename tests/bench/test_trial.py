@@ -14,18 +14,18 @@ from torch.utils.data import DataLoader
 
 from ninefold.answer.screen import WIDTH
 from ninefold.bench import summary
-from ninefold.bench.contestant import INJECT, Command, Script
-from ninefold.bench.cures import (
+from ninefold.bench.changes import (
     AS_IT_IS,
     BOUNDS,
     TOGETHER,
     as_it_is,
     besides,
     of_machine,
-    with_cures,
+    with_changes,
 )
+from ninefold.bench.contestant import INJECT, Command, Script
 from ninefold.bench.engine import Found
-from ninefold.bench.trial import Trial
+from ninefold.bench.trial import ChangesTrial
 
 HAS = """
 import json
@@ -64,7 +64,7 @@ class Stream(IterableDataset):
 DataLoader([torch.ones(2)], num_workers=3)
 loader = DataLoader(Stream())
 next(iter(loader))
-print(json.dumps(sys.modules["ninefold_bench_cures"].SEEN), loader.num_workers)
+print(json.dumps(sys.modules["ninefold_bench_changes"].SEEN), loader.num_workers)
 """
 COSTLY = """
 import json, sys
@@ -73,16 +73,16 @@ import torch
 device = sys.argv[1]
 weight = torch.zeros(2, device=device, requires_grad=True)
 optimizer = torch.optim.SGD([weight])
-hook, cures = (sys.modules[f"ninefold_bench_{name}"] for name in ("hook", "cures"))
+hook, changes = (sys.modules[f"ninefold_bench_{name}"] for name in ("hook", "changes"))
 for step in range(4):
     optimizer.zero_grad(set_to_none=False)
     loss = weight.sum().item()
     if step == 3:
         weight.max().item()
     hook.STEPS.socket, hook.STEPS.steps = True, step + 1  # as after the first step
-cures.end()
+changes.end()
 optimizer.zero_grad(set_to_none=False)
-print(json.dumps(cures.BESIDES))
+print(json.dumps(changes.BESIDES))
 """
 SLOW_ITEMS = """
 import time
@@ -121,7 +121,7 @@ def script(**named: object) -> Script:
 
 
 @pytest.mark.parametrize(
-    ("cure", "has", "why"),
+    ("change", "has", "why"),
     [
         ("workers=2", {"workers": 2}, "already there"),
         ("workers=2", {"workers": 1}, None),
@@ -141,23 +141,23 @@ def script(**named: object) -> Script:
         ("compile", {}, None),
     ],
 )
-def test_what_a_script_has_or_cannot_use_is_not_tried(cure, has, why):
-    (found,) = [each for each in of_machine(4) if each.name == cure]
+def test_what_a_script_has_or_cannot_use_is_not_tried(change, has, why):
+    (found,) = [each for each in of_machine(4) if each.name == change]
     assert found.lacks(script(**has)) == why
 
 
-def test_cures_are_tried_together_in_one_command():
-    cures = {cure.name: cure for cure in of_machine(4)}
-    made = with_cures(Command("python train.py"), [cures["workers=4"], cures["bf16"]])
+def test_changes_are_tried_together_in_one_command():
+    changes = {change.name: change for change in of_machine(4)}
+    made = with_changes(Command("python train.py"), [changes["workers=4"], changes["bf16"]])
     assert made.name == "workers=4 + bf16"
-    assert (made.cure, made.precision) == ("workers=4", "bf16")
+    assert (made.changes, made.precision) == ("workers=4", "bf16")
     assert made.variables["ACCELERATE_MIXED_PRECISION"] == "bf16"
     seen = as_it_is(Command("python train.py"))
-    assert (seen.name, seen.cure, seen.variables) == (AS_IT_IS, "none", {})
+    assert (seen.name, seen.changes, seen.variables) == (AS_IT_IS, "none", {})
 
 
 @pytest.mark.parametrize(
-    ("cure", "changes"),
+    ("change", "changes"),
     [
         ("none", {}),
         (
@@ -168,8 +168,8 @@ def test_cures_are_tried_together_in_one_command():
         ("compile", {"compiled": [True, True]}),
     ],
 )
-def test_cures_change_all_networks_as_their_lines_would_and_nothing_else(shell, cure, changes):
-    assert json.loads(hooked(shell, HAS, cure)) == {**WITHOUT, "threads": 2, **changes}
+def test_changes_change_all_networks_as_their_lines_would_and_nothing_else(shell, change, changes):
+    assert json.loads(hooked(shell, HAS, change)) == {**WITHOUT, "threads": 2, **changes}
 
 
 def test_calls_that_cost_time_in_each_step_are_told_with_their_lines(shell):
@@ -191,10 +191,10 @@ def test_a_call_that_waits_for_a_gpu_in_each_step_is_told(shell):
     assert json.loads(hooked(shell, COSTLY, "none", "cuda"))[".item()"] == "train.py:11"
 
 
-def hooked(shell, text: str, cure: str, *arguments: str) -> str:
+def hooked(shell, text: str, change: str, *arguments: str) -> str:
     """What a script prints in which the hook changes something."""
     (shell.folder / "train.py").write_text(text)
-    hook = {"NINEFOLD_BENCH": str(shell.folder / "hook"), "NINEFOLD_BENCH_CURE": cure}
+    hook = {"NINEFOLD_BENCH": str(shell.folder / "hook"), "NINEFOLD_BENCH_CHANGES": change}
     once = {"TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "2"}
     done = shell.run("train.py", *arguments, env={**hook, **once, "PYTHONPATH": str(INJECT)})
     assert done.returncode == 0, done.stderr
@@ -218,10 +218,10 @@ def test_the_loader_that_a_script_reads_says_whether_workers_help(shell):
     ],
 )
 def test_bf16_is_left_out_where_the_script_computes_in_float32_all_the_same(trial, said, takes):
-    (bf16,) = [cure for cure in of_machine(2) if cure.name == "bf16"]
+    (bf16,) = [change for change in of_machine(2) if change.name == "bf16"]
     precision = {"framework": None, "line": "train.py:3", **said}
     held = SimpleNamespace(
-        command=with_cures(Command("a"), [bf16]), hellos=[{"precision": precision}]
+        command=with_changes(Command("a"), [bf16]), hellos=[{"precision": precision}]
     )
     each = SimpleNamespace(held=held, name="bf16", close=lambda: None)
     with trial.failing(each):
@@ -231,21 +231,21 @@ def test_bf16_is_left_out_where_the_script_computes_in_float32_all_the_same(tria
 
 
 @pytest.fixture
-def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trial:
+def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ChangesTrial:
     """Of a script with a loader, on two cores, after its first step."""
     monkeypatch.setattr("ninefold.bench.trial.cores", lambda: 2)
     return chosen(tmp_path)
 
 
-def chosen(keep: Path, **has: object) -> Trial:
+def chosen(keep: Path, **has: object) -> ChangesTrial:
     found = Found([], minutes=4, same=0.02, apart=False, allowed=None)
-    trial = Trial(Command("python train.py"), found, keep)
+    trial = ChangesTrial(Command("python train.py"), found, keep)
     trial.script = script(**has)
     trial.choose()
     return trial
 
 
-def play(trial: Trial, seconds: Callable[[set[str]], float]) -> None:
+def play(trial: ChangesTrial, seconds: Callable[[set[str]], float]) -> None:
     """A round in which a step takes what `seconds` says of what a command has."""
     number, found = trial.found.rounds, trial.found
     draw = random.Random(number)
@@ -269,7 +269,7 @@ def test_what_reading_hides_is_tried_on_top_of_workers_that_help(trial):
     for _ in range(4):
         play(trial, seconds)
     helps = trial.helps()
-    assert [(each["name"], round(each["speedup"], 2)) for each in helps.cures] == [
+    assert [(each["name"], round(each["speedup"], 2)) for each in helps.changes] == [
         ("workers=2", 2.5), ("channels_last", 2.0)
     ]  # fmt: skip
     both = r"With workers=2 \+ channels_last it is [45]\.\d+ times as fast"
@@ -288,7 +288,7 @@ def test_where_workers_look_slower_the_other_changes_are_tried_alone(trial):
     assert {"channels_last", "fused"} < {*trial.found.names}
     for _ in range(3):
         play(trial, seconds)
-    assert [each["name"] for each in trial.helps().cures] == ["channels_last"]
+    assert [each["name"] for each in trial.helps().changes] == ["channels_last"]
 
 
 def test_a_part_that_costs_little_in_one_round_leaves_no_change_out(trial):
@@ -299,7 +299,7 @@ def test_a_part_that_costs_little_in_one_round_leaves_no_change_out(trial):
     for _ in range(4):
         play(trial, seconds)
     assert {"no reading", "no optimizer"} <= {*trial.given_up}
-    assert [each["name"] for each in trial.helps().cures] == ["fused"]
+    assert [each["name"] for each in trial.helps().changes] == ["fused"]
 
 
 def test_a_part_is_taken_from_a_script_that_was_seen_to_have_it(tmp_path):
@@ -373,7 +373,7 @@ def test_a_change_that_helps_with_another_alone_is_told_with_it(trial):
     for _ in range(4):
         play(trial, seconds)
     helps = trial.helps()
-    assert [each["name"] for each in helps.cures] == []
+    assert [each["name"] for each in helps.changes] == []
     assert re.match(r"With workers=2 \+ fused it is 2\.\d+ times as fast", helps.lines[0])
 
 
@@ -416,14 +416,16 @@ def test_items_that_wait_are_read_by_workers_in_the_line_that_is_named(shell):
     )
     assert "Without reading any data it would be" in done.stdout
     assert "channels_last (no convolution)" in done.stdout
-    best, *_ = json.loads(file.read_text())["cures"]
+    best, *_ = json.loads(file.read_text())["changes"]
     assert best["name"].startswith("workers=")
     assert best["low"] > 1.2
 
 
 @pytest.mark.slow
-def test_a_cure_that_fails_is_left_out_and_the_others_are_tried(shell):
-    fails = "import os\nassert os.environ.get('NINEFOLD_BENCH_CURE') != 'workers=1', 'no worker'\n"
+def test_a_change_that_fails_is_left_out_and_the_others_are_tried(shell):
+    fails = (
+        "import os\nassert os.environ.get('NINEFOLD_BENCH_CHANGES') != 'workers=1', 'no worker'\n"
+    )
     (shell.folder / "train.py").write_text(fails + SLOW_ITEMS)
     done = shell.run(
         "-m", "ninefold", "bench", "-v", "--try", "--minutes=0.5", f"{sys.executable} train.py"

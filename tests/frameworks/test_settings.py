@@ -18,7 +18,7 @@ import pytest
 
 from ninefold.report.answer.settings import (
     OTHERS,
-    Setup,
+    LoopSetup,
     accelerate,
     fabric,
     hf,
@@ -156,7 +156,7 @@ if torch.distributed.is_initialized():
 PRODUCTS = {"fp32": "torch.float32", "bf16": "torch.bfloat16"}
 
 
-def probed(setup: Setup, make, folder: Path) -> tuple[list[dict], list[dict]]:
+def probed(setup: LoopSetup, make, folder: Path) -> tuple[list[dict], list[dict]]:
     """What each process of a script that consists of printed settings has said."""
     printed = make(setup)
     in_loop = [line for line in printed.code if "between backward and step" in line]
@@ -189,7 +189,7 @@ def saved(name: str, folder: Path) -> list[dict]:
 def test_what_is_printed_trains_as_the_configuration_does(make, precision, processes, tmp_path):
     """On a CPU a configuration with a GradScaler computes in bfloat16, and none scales there."""
     computed = "fp32" if precision == "fp32" else "bf16"
-    setup = Setup(
+    setup = LoopSetup(
         precision=computed, strategy="ddp" if processes > 1 else "none", processes=processes,
         threads=1, batch=8, accumulate=1, clip=0.5,
     )  # fmt: skip
@@ -209,7 +209,7 @@ def test_what_is_printed_trains_as_the_configuration_does(make, precision, proce
 
 
 def test_what_is_printed_for_a_loop_of_ones_own_shares_the_examples(tmp_path):
-    printed = pytorch(Setup(strategy="ddp", processes=2, batch=8, unused=True))
+    printed = pytorch(LoopSetup(strategy="ddp", processes=2, batch=8, unused=True))
     start = "import os\ndataset, model = data, Probe()"
     (tmp_path / "train.py").write_text("\n".join([PROBE, start, *printed.code, PLAIN, END]))
     run(printed.run, tmp_path)
@@ -222,7 +222,7 @@ def test_what_is_printed_for_a_loop_of_ones_own_shares_the_examples(tmp_path):
 
 @pytest.mark.parametrize("make", OTHERS, ids=[make.__name__ for make in OTHERS])
 def test_what_is_printed_has_the_layout_and_is_compiled_where_the_configuration_is(make, tmp_path):
-    setup = Setup(
+    setup = LoopSetup(
         precision="bf16", strategy="ddp", processes=2, threads=1, batch=8, layout="channels_last",
         compile="default",
     )  # fmt: skip
@@ -246,7 +246,7 @@ def test_each_printed_argument_is_one_of_the_installed_framework():
     import transformers
     from lightning.fabric.plugins.precision.utils import _convert_fp_tensor  # noqa: F401
 
-    full = Setup(
+    full = LoopSetup(
         device="cuda", precision="fp16", strategy="ddp", processes=2, batch=4, accumulate=2,
         clip=1.0, workers=2,
     )  # fmt: skip
@@ -264,6 +264,6 @@ def test_each_printed_argument_is_one_of_the_installed_framework():
     }
     for make, parameters in known.items():
         for precision in ("fp32", "tf32", "bf16", "fp16"):
-            lines = make(Setup(**{**vars(full), "precision": precision})).code
+            lines = make(LoopSetup(**{**vars(full), "precision": precision})).code
             (line,) = [line for line in lines if called[make] in line]
             assert names(line) <= parameters

@@ -19,7 +19,7 @@ from ninefold.report.__main__ import main
 from ninefold.report.answer.settings import (
     CAST,
     OTHERS,
-    Setup,
+    LoopSetup,
     Unnamed,
     accelerate,
     fabric,
@@ -57,7 +57,7 @@ def test_a_setup_is_what_a_process_of_the_run_had() -> None:
         compile_seconds=9.0, memory_format="channels_last",
     )  # fmt: skip
     found = setup_of(run, ["contiguous_format"])
-    assert found == Setup(
+    assert found == LoopSetup(
         device="cuda", precision="fp16", strategy="ddp", processes=2, threads=2, batch=16,
         accumulate=2, clip=0.5, workers=3, layout="channels_last", compile="max-autotune",
         unused=True, pinned=False, differs=("It was measured with ema=0.9.",),
@@ -72,7 +72,7 @@ def test_a_setup_is_what_a_process_of_the_run_had() -> None:
 
 
 def test_on_a_gpu_fp32_turns_off_what_torch_has_on_and_one_device_is_one() -> None:
-    full = Setup(device="cuda")
+    full = LoopSetup(device="cuda")
     for make in (pytorch, *OTHERS):
         code = "\n".join(make(full).code)
         assert 'torch.backends.cudnn.conv.fp32_precision = "ieee"' in code
@@ -94,7 +94,7 @@ def test_float16_without_a_scaler_is_printed_with_one_where_it_cannot_be_left_ou
 
 
 def test_the_cast_that_is_printed_is_the_measured_one_and_comes_before_ddp() -> None:
-    code = pytorch(Setup(precision="bf16-weights", strategy="ddp", processes=2)).code
+    code = pytorch(LoopSetup(precision="bf16-weights", strategy="ddp", processes=2)).code
     (wrap,) = [line for line in code if "DistributedDataParallel" in line]
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Embedding(2, 2))
     model[1].running_var.fill_(0.3)
@@ -110,11 +110,11 @@ def test_the_cast_that_is_printed_is_the_measured_one_and_comes_before_ddp() -> 
         exec("\n".join(code[code.index(wrap) + 1 :]), names)
         assert (names["inputs"].dtype, names["loss"].dtype) == (dtype, torch.float32)
     for make in (lightning, fabric):
-        assert "Batch normalization is cast" in make(Setup(precision="bf16-weights")).differs[0]
+        assert "Batch normalization is cast" in make(LoopSetup(precision="bf16-weights")).differs[0]
 
 
 def test_a_loop_of_ones_own_starts_processes_that_share_the_batch_and_the_examples() -> None:
-    code = "\n".join(pytorch(Setup(strategy="ddp", processes=2, batch=32, unused=True)).code)
+    code = "\n".join(pytorch(LoopSetup(strategy="ddp", processes=2, batch=32, unused=True)).code)
     assert code.startswith("torch.distributed.init_process_group()\n# of DataLoader, in each")
     assert "\nloader = dict(batch_size=32)\n" in code
     assert "torch.utils.data.DistributedSampler(dataset)" in code
@@ -124,7 +124,7 @@ def test_a_loop_of_ones_own_starts_processes_that_share_the_batch_and_the_exampl
 
 @pytest.mark.parametrize("make", [pytorch, *OTHERS], ids=lambda make: make.__name__)
 def test_layout_and_compiling_are_printed_before_the_network_is_wrapped(make: Any) -> None:
-    code = make(Setup(strategy="ddp", layout="channels_last", compile="default")).code
+    code = make(LoopSetup(strategy="ddp", layout="channels_last", compile="default")).code
     at = code.index("model.to(memory_format=torch.channels_last)  # and the inputs")
     assert code[at + 1] == "model.compile()"
     wraps = "model = torch.nn.parallel.DistributedDataParallel(model"
@@ -132,16 +132,18 @@ def test_layout_and_compiling_are_printed_before_the_network_is_wrapped(make: An
 
 
 def test_a_loop_unscales_gradients_before_it_clips_them_and_is_told_to_accumulate() -> None:
-    found = pytorch(Setup(device="cuda", precision="fp16", clip=0.5, accumulate=2))
+    found = pytorch(LoopSetup(device="cuda", precision="fp16", clip=0.5, accumulate=2))
     at = found.code.index("scaler.unscale_(optimizer)")
     assert found.code[at + 1] == "torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)"
     assert found.code[at + 2] == "scaler.step(optimizer)"
     assert found.differs == ["Accumulation over 2 batches is yours: loss / 2."]
-    assert any("accelerator.accumulate" in line for line in accelerate(Setup(accumulate=2)).code)
+    assert any(
+        "accelerator.accumulate" in line for line in accelerate(LoopSetup(accumulate=2)).code
+    )
 
 
 def test_a_loss_is_computed_in_float32_outside_of_autocast_as_it_was_measured() -> None:
-    lines = pytorch(Setup(precision="bf16")).code[-2:]
+    lines = pytorch(LoopSetup(precision="bf16")).code[-2:]
     assert lines == [
         "    outputs = model(inputs)  # and the loss, where the model returns it",
         "loss = loss_function(outputs.float(), targets)",
@@ -151,10 +153,10 @@ def test_a_loss_is_computed_in_float32_outside_of_autocast_as_it_was_measured() 
 def test_what_a_framework_has_no_word_for_is_not_printed() -> None:
     for make in OTHERS:
         with pytest.raises(Unnamed):
-            make(Setup(strategy="dp"))
-    assert 'precision="bf16-true"' in "\n".join(lightning(Setup(precision="bf16-weights")).code)
+            make(LoopSetup(strategy="dp"))
+    assert 'precision="bf16-true"' in "\n".join(lightning(LoopSetup(precision="bf16-weights")).code)
     with pytest.raises(Unnamed):
-        hf(Setup(precision="bf16-weights"))
+        hf(LoopSetup(precision="bf16-weights"))
 
 
 HOSTILE = (

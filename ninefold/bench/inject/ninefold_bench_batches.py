@@ -8,7 +8,7 @@ import functools
 import weakref
 
 from ninefold_bench_calls import is_compiled
-from ninefold_bench_cures import line_of_script
+from ninefold_bench_changes import line_of_script
 from ninefold_bench_precision import OF_STRATEGY, line_of_choice
 
 AVERAGING = {

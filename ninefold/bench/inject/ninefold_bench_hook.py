@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 from ninefold_bench_devices import Devices, capturing, unfinished
 
 SOCKET, STEP, TWIN = "NINEFOLD_BENCH", "NINEFOLD_BENCH_STEP", "NINEFOLD_BENCH_TWIN"
-CURE = "NINEFOLD_BENCH_CURE"  # what is to be changed; "none": it is only looked at the script
+CHANGES = "NINEFOLD_BENCH_CHANGES"  # what is to be changed; "none": it is only looked at the script
 RECORD = "NINEFOLD_BENCH_RECORD"  # what is recorded of the first steps, as JSON
 ONE = "NINEFOLD_BENCH_ONE_OPTIMIZER"  # that there is no other one was seen in a process before
 PRECISION = "NINEFOLD_BENCH_PRECISION"  # fp32, bf16 or fp16: what the command is to compute in
@@ -57,7 +57,7 @@ def loaded(module):
     if module.__name__ == step:
         wrap_step(module, function)
     precision, processes = os.environ.get(PRECISION), os.environ.get(PROCESSES)
-    cure, calls = os.environ.get(CURE), None
+    change, calls = os.environ.get(CHANGES), None
     if module.__name__ == MODULE:
         import ninefold_bench_batches
         import ninefold_bench_calls
@@ -69,13 +69,13 @@ def loaded(module):
         import ninefold_bench_precision
 
         STEPS.watch = ninefold_bench_precision.Watch(precision, calls)
-    if cure:
-        import ninefold_bench_cures
+    if change:
+        import ninefold_bench_changes
 
-        STEPS.script, STEPS.besides = ninefold_bench_cures.SEEN, ninefold_bench_cures.BESIDES
+        STEPS.script, STEPS.besides = ninefold_bench_changes.SEEN, ninefold_bench_changes.BESIDES
         if module.__name__ == MODULE:
-            STEPS.ends.append(ninefold_bench_cures.end)
-        ninefold_bench_cures.change(cure, module, calls)
+            STEPS.ends.append(ninefold_bench_changes.end)
+        ninefold_bench_changes.change(change, module, calls)
     if os.environ.get(TWIN):
         import ninefold_bench_twins
 
@@ -161,7 +161,7 @@ class Steps:
     its end is not delayed. returned: what the function of the first step has.
     batches: sees what the first steps take; taken: what it saw; unscaled: whether they compute in
     float16 without a GradScaler. watch: sees in what they compute,
-    if that is asked for. ends: end what sees them. script: what it has of the cures, if that is
+    if that is asked for. ends: end what sees them. script: what it has of the changes, if that is
     asked for. besides: what costs time, too.
     shows: whether weights are told at the end of the turn.
     depth, entered: of blocks without gradients, and when the outermost began.

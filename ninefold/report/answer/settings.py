@@ -47,7 +47,7 @@ CAST = (  # the weights, but those of batch normalization
 
 
 @dataclass(frozen=True)
-class Setup:
+class LoopSetup:
     """A configuration, in terms that fit any framework.
 
     device: cpu or cuda. precision: fp32, tf32, default (PyTorch's), bf16, fp16 (with a GradScaler),
@@ -104,7 +104,7 @@ class Unnamed(Exception):
     """A framework has no word for a configuration, or none that was held against it."""
 
 
-def pytorch(setup: Setup) -> LoopSettings:
+def pytorch(setup: LoopSetup) -> LoopSettings:
     """A loop of one's own, in fp32 before."""
     cast, scales = setup.precision == "bf16-weights", setup.precision == "fp16"
     lines = [*_of_float32(setup), *(CAST if cast else ()), *_of_network(setup)]
@@ -136,7 +136,7 @@ def pytorch(setup: Setup) -> LoopSettings:
     return LoopSettings("torch", "PyTorch", _command(setup), lines, differs)
 
 
-def lightning(setup: Setup) -> LoopSettings:
+def lightning(setup: LoopSetup) -> LoopSettings:
     options = _of_trainer(setup)
     if setup.accumulate > 1:
         options.append(f"accumulate_grad_batches={setup.accumulate}")
@@ -151,7 +151,7 @@ def lightning(setup: Setup) -> LoopSettings:
     return LoopSettings("lightning", "Lightning", _alone(setup), lines, differs)
 
 
-def fabric(setup: Setup) -> LoopSettings:
+def fabric(setup: LoopSetup) -> LoopSettings:
     options = _of_trainer(setup)
     lines = ["import lightning", *_bucket_views(setup, "lightning.fabric")]
     lines.append(_call("fabric = lightning.Fabric", options))
@@ -165,7 +165,7 @@ def fabric(setup: Setup) -> LoopSettings:
     return LoopSettings("fabric", "Fabric", _alone(setup), lines, differs)
 
 
-def accelerate(setup: Setup) -> LoopSettings:
+def accelerate(setup: LoopSetup) -> LoopSettings:
     word = {"bf16": "bf16", "fp16": "fp16"}.get(setup.precision, "no")
     _require(setup, "bf16", "fp16")
     options = [f'mixed_precision="{word}"', *["cpu=True"] * (not setup.on_gpu)]
@@ -186,7 +186,7 @@ def accelerate(setup: Setup) -> LoopSettings:
     return LoopSettings("accelerate", "accelerate", _command(setup), lines)
 
 
-def hf(setup: Setup) -> LoopSettings:
+def hf(setup: LoopSetup) -> LoopSettings:
     _require(setup, "bf16", "fp16")
     word = {"bf16": "bf16=True", "fp16": "fp16=True"}.get(setup.precision)
     options = [f"per_device_train_batch_size={setup.batch}", *filter(None, [word])]
@@ -213,7 +213,7 @@ def hf(setup: Setup) -> LoopSettings:
     return LoopSettings("hf", "Hugging Face Trainer", run, lines, differs)
 
 
-OTHERS: tuple[Callable[[Setup], LoopSettings], ...] = (lightning, fabric, accelerate, hf)
+OTHERS: tuple[Callable[[LoopSetup], LoopSettings], ...] = (lightning, fabric, accelerate, hf)
 
 
 def settings(evidence: Evidence, cell: Cell) -> list[LoopSettings]:
@@ -239,7 +239,7 @@ def _and(settings: LoopSettings, differs: Sequence[str]) -> LoopSettings:
     return replace(settings, differs=[*differs, *settings.differs])
 
 
-def setup_of(run: Run, plain: Sequence[str | None]) -> Setup:
+def setup_of(run: Run, plain: Sequence[str | None]) -> LoopSetup:
     """The setup of a run. plain: memory formats of runs of the baseline.
 
     Anybody may have written the run: only values of the types of their keys enter the setup.
@@ -261,7 +261,7 @@ def setup_of(run: Run, plain: Sequence[str | None]) -> Setup:
     differs += [f"Its {' and '.join(unread)} cannot be read."] if unread else []
     if run.resident_bytes:
         differs.append("Its examples were on the GPU: a DataLoader adds the copy of each batch.")
-    return Setup(
+    return LoopSetup(
         device="cpu" if {*run.devices} <= {"cpu"} else "cuda",
         precision=_precision(run),
         strategy=run.parallel or PLAIN.parallel,
@@ -299,7 +299,7 @@ def _with_scaler(evidence: Evidence, cell: Cell) -> str:
     return f"{said}, and with one it is {number(pair.speedup, 2)} times as fast as {BASELINE}."
 
 
-def _require(setup: Setup, *short: str) -> None:
+def _require(setup: LoopSetup, *short: str) -> None:
     """Raise Unnamed for DataParallel, and for a precision other than float32 and these."""
     if setup.strategy == "dp" or setup.precision not in ("fp32", "tf32", "default", *short):
         raise Unnamed
@@ -313,25 +313,25 @@ def _call(function: str, options: Sequence[str]) -> str:
     return "\n".join([f"{function}(", *(f"    {option}," for option in options), ")"])
 
 
-def _command(setup: Setup) -> str:
+def _command(setup: LoopSetup) -> str:
     """The command that starts as many processes as are needed."""
     several = TORCHRUN.format(processes=setup.processes)
     return setup.variables + (several if setup.several else "python train.py")
 
 
-def _alone(setup: Setup) -> str:
+def _alone(setup: LoopSetup) -> str:
     """The command of a framework that starts its processes by itself."""
     return f"{setup.variables}python train.py"
 
 
-def _of_float32(setup: Setup) -> Sequence[str]:
+def _of_float32(setup: LoopSetup) -> Sequence[str]:
     """What a GPU computes float32 in."""
     if not setup.on_gpu:
         return ()
     return {"fp32": FULL, "tf32": (TF32,)}.get(setup.precision, ())
 
 
-def _of_network(setup: Setup, before: str = "") -> list[str]:
+def _of_network(setup: LoopSetup, before: str = "") -> list[str]:
     """What is done to the network before it is wrapped. before: the call that wraps it."""
     lines = list[str]()
     if setup.layout is not None:
@@ -342,7 +342,7 @@ def _of_network(setup: Setup, before: str = "") -> list[str]:
     return [f"# before {before}:", *lines] if lines and before else lines
 
 
-def _of_processes(setup: Setup) -> list[str]:
+def _of_processes(setup: LoopSetup) -> list[str]:
     """What each process of a loop of one's own does before it makes its network and its loader."""
     device = 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
     return [
@@ -353,7 +353,7 @@ def _of_processes(setup: Setup) -> list[str]:
     ]
 
 
-def _accumulation(setup: Setup, no_sync: str) -> list[str]:
+def _accumulation(setup: LoopSetup, no_sync: str) -> list[str]:
     """What is said where a loop accumulates by itself."""
     if setup.accumulate == 1:
         return []
@@ -363,7 +363,7 @@ def _accumulation(setup: Setup, no_sync: str) -> list[str]:
     ]
 
 
-def _of_trainer(setup: Setup) -> list[str]:
+def _of_trainer(setup: LoopSetup) -> list[str]:
     """What Lightning's Trainer and Fabric have in common."""
     word = {"bf16": "bf16-mixed", "fp16": "16-mixed", "bf16-weights": "bf16-true"}
     _require(setup, *word)
@@ -372,7 +372,7 @@ def _of_trainer(setup: Setup) -> list[str]:
     return [*found, f'precision="{word.get(setup.precision, "32-true")}"']
 
 
-def _bucket_views(setup: Setup, package: str) -> list[str]:
+def _bucket_views(setup: LoopSetup, package: str) -> list[str]:
     lines = [*_of_float32(setup)]
     if setup.several:
         lines.append(f"from {package}.strategies import DDPStrategy")
@@ -380,7 +380,7 @@ def _bucket_views(setup: Setup, package: str) -> list[str]:
     return lines
 
 
-def _loader(setup: Setup) -> list[str]:
+def _loader(setup: LoopSetup) -> list[str]:
     """What a DataLoader of the user's own is to be given."""
     said = [f"batch_size={setup.batch}"]
     if setup.workers:

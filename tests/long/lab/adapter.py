@@ -10,8 +10,8 @@ from numpy.polynomial import legendre
 from ninefold.answer.decision import are_decided, far_slower, left_of_pairs
 from ninefold.answer.facts import facts_of
 from ninefold.bench import trial
+from ninefold.bench.changes import AS_IT_IS, Change
 from ninefold.bench.contestant import Command
-from ninefold.bench.cures import AS_IT_IS, Cure
 from ninefold.bench.engine import TURN, TURN_OF_SEVERAL, WARM_UP_SECONDS, Found, budget_of
 from ninefold.stats.verdicts import Settings
 from ninefold.study.timing import budget_of as budget_of_study
@@ -182,7 +182,7 @@ class Play(Played, Entries):
         return Look(not left and not waits)
 
 
-class Try(Played, trial.Trial):
+class Try(Played, trial.ChangesTrial):
     """`bench --try`: the first script as it is, changes of it, and what lacks a part of it."""
 
     def __init__(self, world):
@@ -190,7 +190,7 @@ class Try(Played, trial.Trial):
         scripts = {name: of for name, of in world.case["scripts"].items() if name != AS_IT_IS}
         changes = [name for name, of in scripts.items() if not of.get("part")]
         trial.of_machine = lambda _: [
-            Cure(n, n, n, n, "optimizer", lambda _: None) for n in changes
+            Change(n, n, n, n, "optimizer", lambda _: None) for n in changes
         ]
         found = Found([], world.case.get("minutes", 2), 0.02, False, None)
         super().__init__(Command("true"), found, Path())

@@ -15,11 +15,11 @@ from ninefold.machine import computes_in_bfloat16
 AS_IT_IS = "as it is"
 WORKERS = "workers"  # a kind
 NETWORK = "network"  # where it is called
-TOGETHER = " + "  # between the names of cures that are tried together
+TOGETHER = " + "  # between the names of changes that are tried together
 
 
 @dataclass(frozen=True)
-class Cure:
+class Change:
     """A change that may make a script faster.
 
     kind: what it changes; of several of a kind, only the fastest is kept. does: the beginning of a
@@ -67,12 +67,12 @@ COMPILE = {
 FUSED = 'fused=True in the optimizer, or TrainingArguments(optim="adamw_torch_fused")'
 
 
-def of_machine(cores: int) -> list[Cure]:
+def of_machine(cores: int) -> list[Change]:
     """All that may help on a machine with so many cores."""
     workers = dict.fromkeys((1 if cores < 3 else 2, min(cores, 8)))
     threads = dict.fromkeys(n for n in (1, cores // 2, cores) if n)
     found = [
-        Cure(
+        Change(
             f"workers={n}", WORKERS, f"Loading with {n} worker{'s' * (n > 1)}",
             f"DataLoader(..., num_workers={n}, persistent_workers=True)",
             "loader", _lacks_workers(n),
@@ -81,7 +81,7 @@ def of_machine(cores: int) -> list[Cure]:
         for n in workers
     ]  # fmt: skip
     found += [
-        Cure(
+        Change(
             f"threads={n}", "threads", f"With {n} thread{'s' * (n > 1)}",
             f"torch.set_num_threads({n})", NETWORK, _has_threads(n),
         )
@@ -89,23 +89,23 @@ def of_machine(cores: int) -> list[Cure]:
     ]  # fmt: skip
     return [
         *found,
-        Cure(
+        Change(
             "bf16", "bf16", "With autocast to bfloat16",
             "with torch.autocast(DEVICE, torch.bfloat16): around the forward pass, whose outputs "
             "go on in .float()",
             NETWORK, _lacks_bfloat16, alters=True, in_framework=BF16,
         ),
-        Cure(
+        Change(
             "channels_last", "channels_last", "In channels_last",
             "model.to(memory_format=torch.channels_last), and the images", NETWORK,
             lambda script: None if script["convolutions"] else "no convolution",
         ),
-        Cure(
+        Change(
             "fused", "fused", "With a fused optimizer", "fused=True in the optimizer",
             "optimizer", _lacks_optimizer,
             in_framework={"accelerate": FUSED},
         ),
-        Cure(
+        Change(
             "compile", "compile", "Compiled", "model.compile()", NETWORK,
             lambda script: "already there" if script["compiled"] else None, alters=True,
             in_framework=COMPILE,
@@ -156,13 +156,13 @@ def besides(script: Script, lines: Mapping[str, str]) -> Iterator[str]:
         yield what if line is None else f"{what} ({line})"
 
 
-def with_cures(command: Command, cures: Sequence[Cure]) -> Command:
+def with_changes(command: Command, changes: Sequence[Change]) -> Command:
     """The command with these changes."""
-    names = [cure.name for cure in cures]
+    names = [change.name for change in changes]
     changed = replace(
         command,
         name=TOGETHER.join(names),
-        cure=",".join(name for name in names if name != "bf16") or "none",
+        changes=",".join(name for name in names if name != "bf16") or "none",
         precision=None,
     )
     if "bf16" not in names:
@@ -172,8 +172,8 @@ def with_cures(command: Command, cures: Sequence[Cure]) -> Command:
 
 
 def as_it_is(command: Command) -> Command:
-    """The command, of which the hook says what it has of the cures."""
-    return replace(command, name=AS_IT_IS, cure="none", precision="fp32")
+    """The command, of which the hook says what it has of the changes."""
+    return replace(command, name=AS_IT_IS, changes="none", precision="fp32")
 
 
 def without_parts(command: Command) -> list[Command]:

@@ -25,13 +25,14 @@ LINES = 3  # that are told of several
 ZEROS, WAITS = "zero_grad(set_to_none=False)", ".item()"
 
 
-def change(cures, module, calls):
-    """Change a module of torch that was loaded, if it is what a cure changes, and look at it.
+def change(changes, module, calls):
+    """Change a module of torch that was loaded, if it is what is to be changed, and look at it.
 
-    cures: of "workers=N", "threads=N", "compile", "channels_last", "fused", and "none", with commas
-    between them. calls: of the networks of torch.nn, once it is loaded.
+    changes: of "workers=N", "threads=N", "compile", "channels_last", "fused", and "none", with
+    commas between them. calls: of the networks of torch.nn, once it is loaded.
     """
-    wanted = {name: value for name, _, value in (cure.partition("=") for cure in cures.split(","))}
+    parts = (each.partition("=") for each in changes.split(","))
+    wanted = {name: value for name, _, value in parts}
     if module.__name__ == "torch.utils.data.dataloader":
         see_loaders(module.DataLoader, int(wanted.get("workers", 0)))
     if module.__name__ == "torch.optim.optimizer":
