@@ -32,19 +32,22 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--amp", action="store_true", help="autocast to bfloat16")
     parser.add_argument("--workers", type=int, default=0, help="of the DataLoader")
+    parser.add_argument("--batch", type=int, default=64, help="of a micro-batch")
+    parser.add_argument("--accumulate", type=int, default=1, help="micro-batches in a step")
     parser.add_argument("--epochs", type=int, default=90)
     args = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = network().to(device)
     optimizer = torch.optim.AdamW(model.parameters())
-    loader = DataLoader(Images(), batch_size=64, shuffle=True, num_workers=args.workers)
+    loader = DataLoader(Images(), batch_size=args.batch, shuffle=True, num_workers=args.workers)
     for epoch in range(args.epochs):
-        for images, labels in loader:
-            optimizer.zero_grad()
+        for number, (images, labels) in enumerate(loader, start=1):
             with torch.autocast(device, torch.bfloat16, enabled=args.amp):
                 loss = nn.functional.cross_entropy(model(images.to(device)), labels.to(device))
-            loss.backward()
-            optimizer.step()
+            (loss / args.accumulate).backward()
+            if number % args.accumulate == 0:
+                optimizer.step()
+                optimizer.zero_grad()
         print(f"epoch {epoch}: loss {loss.item():.3f}")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -87,6 +88,10 @@ def require_effect(commands: Sequence[Command], said: Mapping[str, Sequence[Hell
     said: by name what each rank said after its first step.
     """
     world = {command.name: said[command.name][0]["world"] for command in commands}
+    both = "two commands of your own"
+    if any("CUDA_VISIBLE_DEVICES" in command.variables for command in commands):
+        text = next(command.text for command in commands if command.processes == 1)
+        both = " ".join(shlex.quote(f"CUDA_VISIBLE_DEVICES={gpus} {text}") for gpus in ("0", "0,1"))
     for command in commands:
         name, wanted = command.name, command.processes
         seen = seen_by(said[name])
@@ -114,8 +119,8 @@ def require_effect(commands: Sequence[Command], said: Mapping[str, Sequence[Hell
             asked(commands),
             wrong,
             found,
-            "have the script do what torchrun, or its framework's variables, ask for, or give two "
-            "commands of your own",
+            f"have the script do what torchrun, or its framework's variables, ask for, or give "
+            f"{both}",
         )
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,16 @@ def test_torchrun_is_put_before_the_one_script_of_a_command(text: str, made: str
     else:
         with pytest.raises(ConfigError, match="no one script is seen; python FILE and"):
             by_torchrun(Command(text), 2)
+
+
+def test_of_a_script_that_sets_its_gpus_itself_the_two_commands_that_would_do_are_printed() -> None:
+    none = replace(NONE, variables={"CUDA_VISIBLE_DEVICES": "0"})
+    both = (
+        "give 'CUDA_VISIBLE_DEVICES=0 python train.py' 'CUDA_VISIBLE_DEVICES=0,1 python train.py'"
+    )
+    with pytest.raises(ConfigError) as failure:
+        require_effect([none, DDP], {"none": BY_DDP, "ddp": BY_DDP})
+    assert str(failure.value).endswith(both)
 
 
 @pytest.mark.parametrize(
