@@ -99,7 +99,7 @@ def none_of_them(word: str) -> int:
 
 def compared(arguments: Sequence[str]) -> list[str]:
     """The arguments of the train command that compares `axes`, as `arguments` change them."""
-    from ninefold.compared import axes, left_out
+    from ninefold.default_axes import axes, left_out
     from ninefold.words import key_and_value
 
     given = dict(map(key_and_value, arguments))

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
 
 GROUND = {
-    "compared", "errors", "exits", "files", "machine", "numbers", "parser", "places", "process",
+    "default_axes", "errors", "exits", "files", "machine", "numbers", "parser", "places", "process",
     "progress", "ranks",
     "result", "score", "secrets", "signals", "streams", "study_record", "tables", "tree", "types",
     "waits", "words",

@@ -15,7 +15,7 @@ from ninefold.api import COMMAND, FILE, OPTIONS, capsule
 from ninefold.api.answer import Answer, answered
 from ninefold.api.objects import gather
 from ninefold.api.session import check_number
-from ninefold.compared import axes, left_out
+from ninefold.default_axes import axes, left_out
 from ninefold.errors import ConfigError, suggestion
 from ninefold.ranks import started_by
 from ninefold.study_record import FILE as STUDY

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ninefold.bench.contestant import Command, Hello, Strategy
 from ninefold.bench.precisions import require_known
-from ninefold.compared import count_gpus
+from ninefold.default_axes import count_gpus
 from ninefold.errors import ConfigError
 from ninefold.machine import cores
 from ninefold.numbers import counted

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ninefold import machine
-from ninefold.compared import count_gpus
+from ninefold.default_axes import count_gpus
 from ninefold.errors import ConfigError
 from ninefold.numbers import counted
 from ninefold.ranks import found, started_by

@@ -3,7 +3,7 @@
 import pytest
 
 from ninefold import machine
-from ninefold.compared import axes, of
+from ninefold.default_axes import axes, of
 
 
 @pytest.mark.parametrize(
