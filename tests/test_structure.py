@@ -48,7 +48,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "study": GROUND | {"launch", "config", "checkpoint/manifest", "report", "tournament"},
     "plugins": GROUND | {"study", "launch", "config"},
     "__init__": {"places"},
-    "bench": GROUND | {"answer", "stats", "tournament"},
+    "bench": GROUND
+    | {"answer", "stats", "tournament", "diff/starts", "diff/compare", "diff/kinds"},
     "diff": GROUND | {"bench"},
     "main": GROUND | {"plugins", "study", "launch", "config"},
     "__main__": GROUND | {"main", "report", "config", "bench", "diff"},
