@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypeAlias, TypedDict
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 from msgspec import Meta
 
 from ninefold.bench import guardian
@@ -244,7 +242,6 @@ class Answer(TypedDict):
     optimizers: int
     workers: int
     waits: bool
-    weights: str | None
     besides: dict[str, str] | None
     taken: list[Batch] | None
     memory: int
@@ -257,8 +254,7 @@ class Contestant:
     processes: it and all that it has started. at_gpu: whether it has begun to use a GPU. said: what
     rank 0 said of itself, and at the end of the last turn. steps: that its process had taken then.
     paused: seconds that it was stopped since its first step. optimizers: that were seen. taken: by
-    rank what its networks got in the first steps. weights: some of them, by the steps that came
-    before, as far as turns were asked for them.
+    rank what its networks got in the first steps. folder: of what its processes write for us.
     """
 
     def __init__(
@@ -269,31 +265,33 @@ class Contestant:
         marking: set[str],
         beside: bool = False,
         one_optimizer: bool = False,
+        recording: Mapping[str, str] | None = None,
     ) -> None:
         """Start it.
 
         number: of the round. keep: for its output. marking: see `Marks`. beside: whether others are
-        alive meanwhile. one_optimizer: see `Command.hooks`.
+        alive meanwhile. one_optimizer: see `Command.hooks`. recording: variables that have its
+        first steps recorded.
         """
         self.command, self.log, self._number = command, command.log(keep, number), number
         self._beside, self._one_optimizer, self.optimizers = beside, one_optimizer, 0
         self._marking, self.steps = marking, 0
         self.taken: list[list[Batch]] = []
+        self.recording = recording or {}
         self._start()
 
     def _start(self) -> None:
-        self._scratch = Path(tempfile.mkdtemp(dir=scratch()))
-        self._path = self._scratch / "hook"
+        self.folder = Path(tempfile.mkdtemp(dir=scratch()))
+        self._path = self.folder / "hook"
         self._ranks, self._hellos = dict[int, Connection](), dict[int, Hello]()
         self._marks = Marks(self._marking)
-        self.weights = dict[int, npt.NDArray[np.float64]]()
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self._path))
         self._listener.listen(1024)
         self._listener.setblocking(False)
         self._began, self._first = time.monotonic(), 0.0
         self._stopped, self.paused, self.at_gpu = 0.0, 0.0, False
-        hooks = self.command.hooks(self._path, self._one_optimizer)
+        hooks = {**self.command.hooks(self._path, self._one_optimizer), **self.recording}
         self._process = self.command.start(self._number, self.log, hooks)
         self.processes: list[int] = [self._process.pid]
 
@@ -308,10 +306,10 @@ class Contestant:
         gpu: whether it may begin to use a GPU; else it waits there. Raises ConfigError if it will
         not arrive.
         """
-        if not self.at_gpu and (self._scratch / "at-gpu").exists():
+        if not self.at_gpu and (self.folder / "at-gpu").exists():
             if not gpu:
                 return False
-            (self._scratch / "go").touch()
+            (self.folder / "go").touch()
             self.at_gpu, self._began = True, time.monotonic()
         self._accept()
         world = next((hello["world"] for hello in self._hellos.values()), None)
@@ -327,7 +325,7 @@ class Contestant:
                     if queuing == "jax"
                     else "--whole times its runs",
                 )
-            (self._scratch / "go").touch()  # whatever uses a GPU later does not wait
+            (self.folder / "go").touch()  # whatever uses a GPU later does not wait
             self._stop()
             return True
         code, now = self._process.poll(), time.monotonic()
@@ -365,12 +363,12 @@ class Contestant:
         return self._first - self._began
 
     def turn(
-        self, lead: int, steps: int, expected: float | None = None, weights: bool = False
+        self, lead: int, steps: int, expected: float | None = None, records: bool = False
     ) -> Taken:
         """Train `lead` steps and then as many timed ones as are asked for.
 
-        expected: seconds of the turn, if known. weights: whether to ask for them. Raises Ended;
-        PeerError if it takes far longer.
+        expected: seconds of the turn, if known. records: whether its steps are recorded on, if they
+        were so far. Raises Ended; PeerError if it takes far longer.
         """
         limit = max(START_SECONDS, 10 * (expected or 0.0) + OTHERS_SECONDS)
         taken = Taken()
@@ -379,13 +377,11 @@ class Contestant:
             guardian.send(pid, signal.SIGCONT)
         while taken.steps < steps:
             order: dict[str, Any] = {"lead": lead, "steps": steps - taken.steps}
-            order |= {"weights": weights, "marking": sorted(self._marking)}
+            order |= {"records": records, "marking": sorted(self._marking)}
             answers = self._ask(order, limit)
-            self.steps, shown = answers[0]["steps"], answers[0]["weights"]
+            self.steps = answers[0]["steps"]
             self.optimizers = max(self.optimizers, answers[0]["optimizers"])
             self.taken = self.taken or [answer["taken"] or [] for answer in answers]
-            if shown:
-                self.weights[self.steps] = np.frombuffer(bytes.fromhex(shown), float)
             taken.add(answers, self._marks)
             lead = 0
         self._accept()
@@ -484,13 +480,13 @@ class Contestant:
         if code:
             wrong = f"it ended with code {code} before its first step"
             return command.ended(code, wrong, self.last_words, self.correction)
-        if not (self._scratch / "loaded").exists():
+        if not (self.folder / "loaded").exists():
             return command.failure(
                 "no Python of it loaded the hook",
                 "-I, -E, -S, sudo and containers drop PYTHONPATH",
                 "leave that out, or --whole",
             )
-        torch = (self._scratch / "torch").exists()
+        torch = (self.folder / "torch").exists()
         seen = f"torch was {'' if torch else 'not '}imported"
         if code is None:
             return command.failure(

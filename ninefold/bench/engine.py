@@ -33,8 +33,9 @@ from ninefold.bench.contestant import (
 )
 from ninefold.bench.gate import UNDECIDED, verdict
 from ninefold.bench.pacing import AHEAD, ENOUGH, Pause, is_short, look
-from ninefold.bench.same import Weights
 from ninefold.bench.screen import ProgressLine
+from ninefold.diff.starts import Asked as AskedSteps
+from ninefold.diff.starts import Training, recorded, recording
 from ninefold.errors import Failure
 from ninefold.numbers import counted as in_words
 from ninefold.stats.verdicts import Pair, Settings
@@ -49,8 +50,7 @@ from ninefold.waits import poll_until
 
 TURN = 0.1  # seconds of a turn that are timed
 TURN_OF_SEVERAL = 0.3  # the same of several processes, and on a GPU
-SHOWN = 20  # steps of the warm-up after which some weights are told, at most
-LEAST_SHOWN = 3  # the same, however long they take
+RECORDED = 5  # steps of the first process that are recorded, at most
 WARM_UP_SECONDS = 1.0  # of warm-up steps in each process
 ONE_BY_ONE = 0.1  # share of the time in which commands of the first round start one by one
 
@@ -82,7 +82,7 @@ class Found:
     host. seed: of what was drawn. paced: what was seen of each command whose steps catch up after a
     pause. marked: seconds of steps that are not counted, by command and what they contained. told:
     what the hook said last, by command. memory: bytes, the peak of the process with the most, by
-    command and round. weights: some after the first steps, by command and round.
+    command and round. recorded: the first steps, with fixed seeds, by command.
     starts, seconds: that starts took, and all. rounds: that were complete. beside_on_gpu: turns in
     which other programs computed on a command's GPU. limits: turns by what lowered the clocks of
     its GPU. said: what each rank of a command said after its first step. taken: what steps take, by
@@ -109,7 +109,7 @@ class Found:
     restarts: Counter[str] = field(default_factory=Counter)
     told: dict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))
     memory: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
-    weights: dict[str, dict[int, Weights]] = field(default_factory=lambda: defaultdict(dict))
+    recorded: dict[str, Training] = field(default_factory=dict)
     starts: float = 0.0
     seconds: float = 0.0
     rounds: int = 0
@@ -216,7 +216,10 @@ class Alive:
         self._bench, self.name, self._number = bench, command.name, number
         beside = not bench.found.apart and len(bench.found.commands) > 1
         one = bench.has_one_optimizer(command.name)
-        self.held = Contestant(command, number, keep, bench.marking[command.name], beside, one)
+        records = number == 0 and command.twin is None
+        these = recording(AskedSteps(RECORDED), alone=False) if records else None
+        marking = bench.marking[command.name]
+        self.held = Contestant(command, number, keep, marking, beside, one, these)
         self.pace = Pace(1.0, 1.0)
         self._waits = list[bool]()  # in each turn
 
@@ -251,21 +254,22 @@ class Alive:
 
     def prepare(self, looks: bool) -> None:
         """Train until a step takes what it takes from then on. looks: whether it may catch up."""
-        spent, steps, takes = 0.0, 1, 0
+        spent, steps, takes, records = 0.0, 1, 0, False
         try:
-            while spent < WARM_UP_SECONDS or takes < 2:
-                most = SHOWN if spent < WARM_UP_SECONDS / 2 else LEAST_SHOWN
-                shows = takes < most and (takes == 0 or bool(self.held.weights))
-                taken = self.held.turn(0, steps, weights=shows)
+            while spent < WARM_UP_SECONDS or takes < 2 or records:
+                soon = spent < WARM_UP_SECONDS / 2 and takes < RECORDED
+                records = bool(self.held.recording) and soon
+                taken = self.held.turn(0, steps, records=records)
                 seconds = taken.end - taken.begin
                 self.pace = Pace(taken.seconds, seconds / taken.steps)
                 spent, takes = spent + seconds, takes + 1
-                steps = 1 if shows else 2 * steps
+                steps = 1 if records else 2 * steps
                 self._bench.screen.tick()
         except Ended as ended:
             self._restart(ended, helps=takes > 0)
         self._bench.optimizers[self.name] = self.held.optimizers
-        self._bench.found.weights[self.name][self._number] = self.held.weights
+        if steps_ := recorded(self.held.command, self.held.folder):
+            self._bench.found.recorded.setdefault(self.name, Training(self.name, steps_))
         if looks:
             began = time.monotonic()
             self._look()

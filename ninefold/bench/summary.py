@@ -207,10 +207,10 @@ def as_data(found: Found, pair: Pair) -> dict[str, Any]:
     return {**content(pair), **less, **more}
 
 
-def compared_weights(found: Found) -> Same:
-    """How the weights of commands compare that take as many examples in a step as the first."""
+def compared(found: Found) -> dict[str, Same]:
+    """How commands compare that take as many examples in a step as the first."""
     factors = found.examples
-    return same([c for c in found.commands if factors.get(c.name, 1.0) == 1], found.weights)
+    return same([c for c in found.commands if factors.get(c.name, 1.0) == 1], found.recorded)
 
 
 def notes(found: Found, times: Times) -> Iterator[str]:
@@ -231,7 +231,7 @@ def notes(found: Found, times: Times) -> Iterator[str]:
     yield from precisions.sentences(found.precisions)
     yield from strategies.sentences(found.commands, found.said, found.examples)
     first = found.names[0] if found.helps is None else "the script"
-    yield from sentences_of_same(first, compared_weights(found))
+    yield from sentences_of_same(first, compared(found))
     yield from () if found.helps is None else found.helps.notes
     if found.waits:
         waits = f"{' and '.join(sorted(found.waits))} wait{'s' * (len(found.waits) == 1)}"
@@ -337,7 +337,7 @@ def _parts(found: Found, verdict: str | None) -> tuple[str, str, str]:
 def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
     """The answer as JSON. verdict: of the gate."""
     times, allowed = found.times(), found.allowed
-    apart = compared_weights(found).others
+    apart = compared(found)
     return {
         "version": VERSION,
         "sentence": lead(found, times, verdict),

@@ -188,15 +188,17 @@ def of_two_starts(command: Command, keep: Path, asked: Namespace) -> dict[str, A
         command, keep, asked.steps, lambda said: print(said, file=sys.stderr)
     )
     answer = {**answer_of(one, other, found), "needed": sources}
+    more = [*besides(one, other, found.names)]
     if found.inexact is None:
-        return answer
+        return {**answer, "text": "\n".join([answer["text"], *more])}
     step, each = found.inexact
     said = f"Two starts differ from step {step} on, first in {place(each)}, {size(each.distance)}."
     if sources is None:
         why = "an order of additions that is not fixed" if each.distance < 1e-5 else "chance"
         said += f" They still do with all of this fixed: {', '.join(SOURCES)}. It is {why}."
     else:
-        said = "\n".join([f"{said} They are equal with:", *(f"  {SOURCES[n]}" for n in sources)])
+        lines = [f"{said} They are equal with:", *(f"  {SOURCES[n]}" for n in sources)]
+        said = "\n".join([*lines, *more])
     of_first = {"step": step, "phase": each.phase, "name": each.name, "distance": each.distance}
     kind = "not-fixed" if sources is None else answer["kind"]
     return {**answer, **of_first, "kind": kind, "text": said}

@@ -119,18 +119,25 @@ def translated(name: str, names: Mapping[str, str]) -> str:
 
 
 def distance(one: Entry, other: Entry, ordered: bool) -> float:
-    """How far two entries are apart, in parts of their size; infinite where counts differ."""
+    """How far two entries are apart, in parts of their size; infinite where counts differ.
+
+    An error that all examples have in common, as that of a weight's rounding, adds up over them: so
+    what is a sum over examples is held against the largest that it can be.
+    """
     if (one.n, one.bad, one.dtype is None) != (other.n, other.bad, other.dtype is None):
         zero = one.size == other.size == 0  # None and all zeros are the same gradient
         return 0.0 if zero and None in (one.dtype, other.dtype) else math.inf
     size, square = max(one.size, other.size), max(one.square, other.square)
     if not square or not size:
         return 0.0
-    sums = [one.total - other.total, one.folded - other.folded]
-    sums += [one.ordered - other.ordered] if ordered else []
-    by_sums = max(map(abs, sums)) / math.sqrt(square)
-    by_sizes = abs(one.size - other.size) / size, abs(one.square - other.square) / square / 2
-    return max(by_sums, *by_sizes)
+    norm, examples = math.sqrt(square), max(one.first, other.first, 1)
+    return max(
+        abs(one.total - other.total) / size,
+        abs(one.folded - other.folded) / (norm * math.sqrt(examples)),
+        abs(one.ordered - other.ordered) / norm if ordered else 0.0,
+        abs(one.size - other.size) / size,
+        abs(one.square - other.square) / square / 2,
+    )
 
 
 def summed(entries: Iterable[tuple[int, Entry]]) -> Entry:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -176,8 +177,16 @@ def examples(rank: Rank) -> list[Any]:
     """
     batches = [indices for _, indices in rank["data"]][-rank["micro"] :]
     if not batches:
-        batches = [[f"{x:.9e}" for x in of] for of in rank["examples"]]
+        return [f"{x:.9e}" for x in inputs(rank)]
     return [each for of in batches for each in of]
+
+
+def inputs(rank: Rank) -> list[float]:
+    """A projection of each example that the network got; of several networks, that with most."""
+    found = defaultdict[str, list[float]](list)
+    for name, of in rank["examples"]:
+        found[name] += of
+    return max(found.values(), key=len, default=[])
 
 
 def taken(ranks: Sequence[Rank]) -> list[Any]:
@@ -199,7 +208,7 @@ def of_input(case: Case) -> Said:
         if len(own) > 1 and all(common(own[0], each) > MOST for each in own[1:]):
             said = f"all {len(own)} ranks of {name} take the same examples"
             return Said("same-on-ranks", f"{said}: its sampler does not divide them")
-    counts = [sum(map(len, (of for r in ranks for of in r["examples"]))) for ranks in case.ranks]
+    counts = [sum(len(inputs(rank)) for rank in ranks) for ranks in case.ranks]
     if counts[0] != counts[1]:
         return Said("batch", f"the examples of a step are {case.both(*counts)}")
     if common(mine, theirs) > MOST and far == math.inf:
@@ -214,8 +223,13 @@ def of_input(case: Case) -> Said:
         )
     if again := earlier(case):
         return again
-    first = [", ".join(str(each)[:8] for each in of[:SHOWN]) for of in (mine, theirs)]
-    return Said("order", f"the first examples are {case.both(*first)}")
+    lone = (
+        [each for each in mine if each not in theirs],
+        [each for each in theirs if each not in mine],
+    )
+    first = [", ".join(str(each)[:8] for each in of[:SHOWN]) for of in lone]
+    said = f"{len(lone[0])} of {counted(len(mine), 'example')} are others"
+    return Said("order", f"{said}: {case.both(*first)}")
 
 
 def earlier(case: Case) -> Said | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.bench import guardian
-from ninefold.bench.contestant import LOOK_SECONDS, START_SECONDS, Command, last_line, raised
+from ninefold.bench.contestant import START_SECONDS, Command, last_line, raised
 from ninefold.errors import Failure
 from ninefold.files import opener, write_text
 from ninefold.process import scratch
@@ -78,18 +78,13 @@ class Training:
 def record(command: Command, keep: Path, asked: Asked) -> Training:
     """Start a command, and return its first steps. Raises Failure where it takes none."""
     folder = Path(tempfile.mkdtemp(dir=scratch()))
-    (folder / "go").touch()
     if asked.out is not None:
         command = replace(command, text=command.text.replace("{out}", shlex.quote(f"{asked.out}")))
     replay = None
     if asked.replay is not None:
         replay = folder / "order"
         write_text(replay, json.dumps(asked.replay))
-    wanted = {"steps": asked.steps, "fixed": [*asked.fixed], "without": [*asked.without]}
-    wanted |= {"replay": replay and str(replay), "until": asked.until, "alone": True}
-    variables = command.hooks(folder / "hook", False) | {RECORD: json.dumps(wanted)}
-    for each in asked.fixed:
-        variables |= VARIABLES.get(each, {})
+    variables = command.hooks(folder / "hook", False) | recording(asked, replay)
     number = 0
     while command.log(keep, number).exists():
         number += 1
@@ -104,26 +99,40 @@ def record(command: Command, keep: Path, asked: Asked) -> Training:
         return process.poll() is not None or late or (bool(done) and (saved or is_all(done)))
 
     try:
-        poll_until(ended, interval=LOOK_SECONDS)
+        poll_until(ended)
     finally:
         guardian.kill(str(folder / "hook"), process)
         process.wait()
-    files = [read(file) for file in folder.glob("*.steps")]
-    if not any(files):
+    steps = recorded(command, folder)
+    if not steps:
         raise no_step(command, folder, process.returncode, log)
     if process.returncode > 0:
         raise command.ended(
             process.returncode,
-            f"it ended with code {process.returncode} after {max(map(len, files))} steps",
+            f"it ended with code {process.returncode} after {len(steps)} steps",
             last_words(log, command),
             f"correct it, see {log}",
         )
-    return Training(command.name, together(command, files))
+    return Training(command.name, steps)
+
+
+def recording(asked: Asked, replay: Path | None = None, alone: bool = True) -> dict[str, str]:
+    """The variables that have a command's first steps recorded.
+
+    replay: the file of another training's order. alone: whether nothing else is wanted of it.
+    """
+    wanted = {"steps": asked.steps, "fixed": [*asked.fixed], "without": [*asked.without]}
+    wanted |= {"replay": replay and str(replay), "until": asked.until, "alone": alone}
+    found = {RECORD: json.dumps(wanted)}
+    for each in asked.fixed:
+        found |= VARIABLES.get(each, {})
+    return found
 
 
 def is_all(done: Sequence[Path]) -> bool:
     """Whether all ranks have taken the last step."""
-    return len(done) >= int(read(done[0])[0]["world"])
+    with open(done[0], encoding="utf-8", opener=opener) as content:
+        return len(done) >= int(json.loads(next(content))["world"])
 
 
 def last_words(log: Path, command: Command) -> str:
@@ -143,8 +152,12 @@ def read(file: Path) -> list[Rank]:
         return [json.loads(line) for line in content if line.endswith("\n")]
 
 
-def together(command: Command, files: Sequence[list[Rank]]) -> list[list[Rank]]:
-    """The steps with all ranks in order. Raises ConfigError where two processes are one rank."""
+def recorded(command: Command, folder: Path) -> list[list[Rank]]:
+    """The steps that processes have written, with all ranks in order.
+
+    Raises ConfigError where two processes are one rank.
+    """
+    files = [read(file) for file in folder.glob("*.steps")]
     by_rank = sorted((each for each in files if each), key=lambda each: int(each[0]["rank"]))
     if len({each[0]["rank"] for each in by_rank}) < len(by_rank):
         raise command.failure(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ninefold.bench.contestant import Command
@@ -24,24 +24,31 @@ SOURCES = {
 def needed(
     command: Command, keep: Path, steps: int, says: Callable[[str], None]
 ) -> tuple[Found, Training, Training, list[str] | None]:
-    """Compare two starts as they are; then fix one source of chance after another.
+    """Compare two starts as they are; then fix one source of chance after another until they are
+    equal, and leave out each that was not needed.
 
     Returns what was found of the first two, these, and the sources that make two starts equal;
     None: those that are known do not.
     """
-    fixed = list[str]()
-    one, other = (record(command, keep, Asked(steps, fixed)) for _ in "AB")
-    first = found = find(one, other)
-    pair = one, other
-    while found.inexact is not None:
-        source = named(found, *pair, fixed)
+
+    def pair(fixed: Sequence[str]) -> tuple[Found, Training, Training]:
+        one, other = (record(command, keep, Asked(steps, fixed)) for _ in "AB")
+        return find(one, other), one, other
+
+    fixed, first = list[str](), pair(())
+    last = first
+    while last[0].inexact is not None:
+        source = named(*last, fixed)
         if source is None:
-            return first, one, other, None
+            return *first, None
         fixed.append(source)
         says(f"two starts differ; now with {SOURCES[source]}")
-        pair = tuple(record(command, keep, Asked(steps, fixed)) for _ in "AB")  # type: ignore[assignment]
-        found = find(*pair)
-    return first, one, other, fixed
+        last = pair(fixed)
+    for source in fixed[:-1]:
+        others = [each for each in fixed if each != source]
+        if pair(others)[0].inexact is None:
+            fixed = others
+    return *first, fixed
 
 
 def named(found: Found, one: Training, other: Training, fixed: list[str]) -> str | None:

@@ -18,8 +18,8 @@ from ninefold.bench import summary
 from ninefold.bench.batches import factors, sentences, taken, times_as_many
 from ninefold.bench.contestant import Batch, Command
 from ninefold.bench.engine import Found
-from ninefold.bench.same import Weights
 from ninefold.errors import ConfigError
+from tests.bench.test_same import training
 from tests.bench.test_strategies import BY_DDP, rank
 from tests.conftest import Shell
 
@@ -306,11 +306,10 @@ def test_what_too_few_rounds_show_is_neither_an_interval_nor_a_verdict(number: i
 
 def test_only_what_can_compute_the_same_is_held_against_it() -> None:
     found = rounds(3, A=0.2, B=0.1)
-    trained: Weights = {n: torch.full((4,), float(n)).double().numpy() for n in range(3)}
-    found.weights = {name: {0: trained, 1: trained} for name in "AB"}
-    assert summary.compared_weights(found).others.keys() == {"B"}
+    found.recorded = {name: training(name, 1, 2) for name in "AB"}
+    assert summary.compared(found).keys() == {"B"}
     found.examples = {"A": 1.0, "B": 4.0}
-    assert summary.compared_weights(found).others == {}
+    assert summary.compared(found) == {}
 
 
 TRAIN = """

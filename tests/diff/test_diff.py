@@ -12,7 +12,7 @@ import torch
 from ninefold.bench.contestant import INJECT
 from ninefold.diff.compare import Entry, distance, entry_of
 from tests.conftest import Shell
-from tests.diff.plants import PLANTS, PYTHON, wrong
+from tests.diff.plants import HERE, PLANTS, PYTHON, wrong
 
 
 @pytest.fixture
@@ -56,35 +56,36 @@ def test_a_mistake_is_named_as_a_sentence_as_data_and_by_the_exit_code(shell: Sh
     assert found["text"].endswith("B adds up 4 micro-batches and does not divide by their number.")
 
 
-SILENT = """
-import torch
-
-torch.manual_seed(0)
-net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(),
-                          torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(144, 1))
-optimizer = torch.optim.LBFGS(net.parameters(), 0.1, max_iter=3)
-for _ in range(4):
-    images = torch.randn(8, 1, 8, 8)
-
-    def closure():
-        optimizer.zero_grad()
-        loss = net(images).square().mean()
-        loss.backward()
-        print(loss.item().hex(), flush=True)
-        return loss
-
-    optimizer.step(closure)
-"""
-
-
 def test_recording_changes_no_loss_and_two_starts_are_equal_bit_for_bit(shell: Shell) -> None:
-    (shell.folder / "train.py").write_text(SILENT)
-    alone = subprocess.run([PYTHON, "train.py"], cwd=shell.folder, capture_output=True, text=True)
-    done = shell.run("-m", "ninefold", "diff", "--keep=k", f"{PYTHON} train.py", code=0)
-    assert done.stdout == "Nothing differs up to step 4: bit for bit.\n"
-    logs = [*(shell.folder / "k").glob("*/*.log")]
-    assert {log.read_text() for log in logs} == {alone.stdout}
-    assert len(alone.stdout.splitlines()) == 12
+    said = recorded(shell, "closure")
+    assert said == "Nothing differs up to step 6: bit for bit.\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("compiled", "Nothing differs"),
+        ("checkpoint", "Nothing differs"),
+        ("checkpoint-reentrant", "Nothing differs"),
+        ("two", "Nothing differs"),
+        ("functional", "Not all could be recorded in A: "),
+    ],
+)
+def test_recording_changes_no_loss_of_other_kinds_of_steps(shell, kind, words) -> None:
+    assert words in recorded(shell, kind)
+
+
+def recorded(shell: Shell, kind: str) -> str:
+    """What is said of two starts, whose losses are those of one that is not recorded."""
+    line = f"{PYTHON} {HERE}/kinds_of_steps.py {kind}"
+    alone = subprocess.run(line.split(), capture_output=True, text=True, check=True)
+    done = shell.run("-m", "ninefold", "diff", "--keep=k", line, code=0)
+    for log in (shell.folder / "k").glob("*/*.log"):
+        losses = log.read_text()
+        assert losses
+        assert alone.stdout.startswith(losses)
+    return done.stdout
 
 
 def test_a_command_that_takes_no_step_is_an_error_and_so_is_a_third_one(shell: Shell) -> None:

@@ -4,7 +4,7 @@ It runs in the Python of the compared command, so it is for Python 3.9 and later
 but the standard library, and uses the torch that the command has imported.
 
 Messages are lines of JSON. At the first step's end this process says who it is (`Steps.hello`).
-Then it waits for {"lead": n, "steps": n, "weights": whether, "marking": [what is left out]}, takes
+Then it waits for {"lead": n, "steps": n, "records": whether, "marking": [what is left out]}, takes
 `lead` steps that are not timed and `steps` that are, and answers {"seconds": [of each timed step],
 "marks": {number: what it contained}, ...}. On a GPU each step ends at an event in its stream, and
 the host waits once, behind the last one: a queue that is drained at both ends would be short in
@@ -16,9 +16,7 @@ import json
 import os
 import sys
 from _thread import get_ident
-from array import array
 from time import perf_counter, sleep
-from weakref import WeakValueDictionary
 
 from ninefold_bench_devices import Devices, capturing, unfinished
 
@@ -33,7 +31,6 @@ CUDA, OPTIMIZER, MODULE = "torch.cuda", "torch.optim.optimizer", "torch.nn.modul
 FIRST, SELDOM = 16, 64  # steps by which one optimizer is chosen to lead; if another is seldom
 FEW, PATIENCE = 4, 20.0  # steps that suffice if there is one optimizer, or after so many seconds
 WATCHED = 0.2  # seconds: NCCL's watchdog looks every 0.1
-TENSORS, VALUES = 8, 32  # of the weights that are told, and of each
 # Of a usual step: a block without gradients that takes longer is an evaluation; a GPU that has done
 # what is queued sooner waits for its host.
 LONG = 0.5
@@ -41,11 +38,22 @@ LONG = 0.5
 
 def loaded(module):
     """Change a module that was loaded as far as this command asks for."""
+    calls, precision = None, os.environ.get(PRECISION)
+    if module.__name__ == MODULE:
+        import ninefold_bench_calls
+
+        calls = ninefold_bench_calls.Calls(module.Module)
+    if calls and precision:
+        import ninefold_bench_precision
+
+        STEPS.watch = ninefold_bench_precision.Watch(precision, calls)
     if os.environ.get(RECORD):
         import ninefold_bench_record
 
-        ninefold_bench_record.loaded(module, module.__name__ == MODULE)
-        return
+        ninefold_bench_record.loaded(module, calls)
+        STEPS.recorder = ninefold_bench_record.RECORDER
+        if ninefold_bench_record.ASKED["alone"]:
+            return
     step, _, function = os.environ.get(STEP, "").partition(":")
     if module.__name__ == CUDA:
         wait_for_gpu(module)
@@ -56,19 +64,12 @@ def loaded(module):
             module.register_optimizer_step_post_hook(STEPS.after_step)
     if module.__name__ == step:
         wrap_step(module, function)
-    precision, processes = os.environ.get(PRECISION), os.environ.get(PROCESSES)
-    change, calls = os.environ.get(CHANGES), None
-    if module.__name__ == MODULE:
+    change = os.environ.get(CHANGES)
+    if calls:
         import ninefold_bench_batches
-        import ninefold_bench_calls
 
-        calls = ninefold_bench_calls.Calls(module.Module)
-        STEPS.batches = ninefold_bench_batches.Batches(calls, bool(processes))
+        STEPS.batches = ninefold_bench_batches.Batches(calls, bool(os.environ.get(PROCESSES)))
         STEPS.ends += [calls.end, STEPS.batches.end]
-    if calls and precision:
-        import ninefold_bench_precision
-
-        STEPS.watch = ninefold_bench_precision.Watch(precision, calls)
     if change:
         import ninefold_bench_changes
 
@@ -152,7 +153,7 @@ class Steps:
     """The steps of this process.
 
     lead: what the optimizer is known by whose steps end a training step: the one of them that steps
-    least often. leader: that optimizer, which may be made anew.
+    least often. leader: that optimizer.
     stamps: when the turn began, and when each of its steps ended, as of `Devices.now`. goal: its
     steps; untimed: those of them that are not timed.
     workers: processes that this one has started by multiprocessing, at most.
@@ -163,7 +164,7 @@ class Steps:
     float16 without a GradScaler. watch: sees in what they compute,
     if that is asked for. ends: end what sees them. script: what it has of the changes, if that is
     asked for. besides: what costs time, too.
-    shows: whether weights are told at the end of the turn.
+    recorder: records the first steps, until a turn comes that it is not to.
     depth, entered: of blocks without gradients, and when the outermost began.
     """
 
@@ -173,10 +174,10 @@ class Steps:
         self.marks, self.marking = {}, ()
         self.first, self.began = {}, 0.0  # steps by optimizer before one leads, and since when
         self.made = None  # optimizers that there were then, whether or not they had taken steps
-        self.known = WeakValueDictionary()  # optimizers, by what they are known by, as they came
         self.others, self.since, self.seen = {}, 0, set()  # those of others since the last step
         self.buffer, self.replayed, self.steps, self.workers = b"", False, 1, 0
-        self.used, self.watch, self.ends, self.script, self.shows = None, None, [], None, False
+        self.used, self.watch, self.ends, self.script = None, None, [], None
+        self.recorder = None
         self.batches = self.taken = self.returned = None
         self.unscaled = False
         self.besides = None
@@ -213,7 +214,6 @@ class Steps:
             self.batches.step_ends(name)
         if self.socket is None:
             self.connect()
-        self.known[name] = optimizer
         if self.lead is None:
             self.choose(name, optimizer)
             return
@@ -253,6 +253,8 @@ class Steps:
         """
         while self.ends:
             self.ends.pop()()
+        if self.recorder is not None:
+            self.recorder.go_on()
         if self.batches is not None:
             self.taken, self.unscaled = self.batches.taken(self.lead), self.batches.unscaled
         self.batches = None
@@ -270,8 +272,6 @@ class Steps:
         seconds = self.used.between(self.stamps)
         self.steps += len(seconds)
         self.usual = sum(seconds) / len(seconds)
-        if self.leader is not None:
-            self.known[self.lead] = self.leader
         self.send(
             {
                 "seconds": seconds[self.untimed :],
@@ -280,7 +280,6 @@ class Steps:
                 "optimizers": len({id(self.leader), *self.seen}),
                 "workers": self.count_workers(),
                 "waits": bool(self.used) and waited < LONG * self.usual,
-                "weights": weights([*self.known.values()]) if self.shows else None,
                 "besides": self.besides,
                 "taken": self.taken,
                 "memory": self.used.peak(),
@@ -305,7 +304,10 @@ class Steps:
             self.buffer += block
         line, _, self.buffer = self.buffer.partition(b"\n")
         order = json.loads(line)
-        self.shows, self.marking, self.used = order["weights"], order["marking"], Devices()
+        self.marking, self.used = order["marking"], Devices()
+        if self.recorder is not None and not order["records"]:
+            self.recorder.end()
+            self.recorder = None
         self.begin(order["lead"], order["steps"])
 
     def begin(self, untimed, timed):
@@ -362,12 +364,12 @@ class Steps:
         if self.socket is not None:
             self.socket.close()
         lead, set_eval_frame = self.lead if self.lead == STEP else None, self.set_eval_frame
-        watch, ends, script = self.watch, self.ends, self.script
+        watch, ends, script, recorder = self.watch, self.ends, self.script, self.recorder
         besides, batches = self.besides, self.batches
         self.__init__()
         self.lead, self.set_eval_frame = lead, set_eval_frame
         self.watch, self.batches = watch, batches
-        self.ends, self.script, self.besides = ends, script, besides
+        self.ends, self.script, self.besides, self.recorder = ends, script, besides, recorder
 
     def records(self):
         """Whether this step only records a CUDA graph; its replays end steps from then on."""
@@ -452,24 +454,6 @@ def steps_around():
             steps += 1
         frame = frame.f_back
     return steps
-
-
-def weights(optimizers):
-    """Some of the weights that optimizers train, as float64 in hexadecimal; None: not known."""
-    try:
-        found = array("d")
-        for optimizer in optimizers:
-            groups = optimizer.param_groups
-            trained = [one for group in groups for one in group["params"] if one.requires_grad]
-            last = len(trained) - 1
-            for number in sorted({round(last * part / (TENSORS - 1)) for part in range(TENSORS)}):
-                tensor = trained[number]
-                own = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # of a shard
-                flat = own.detach().flatten()
-                found.extend(flat[:: max(1, len(flat) // VALUES)][:VALUES].double().tolist())
-        return found.tobytes().hex()
-    except Exception:  # a kind of tensor or optimizer that is not known here
-        return None
 
 
 def mark_what_is_no_step():

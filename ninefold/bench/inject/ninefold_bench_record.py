@@ -11,11 +11,12 @@ import sys
 import zlib
 from _thread import get_ident
 from collections import deque
+from contextlib import suppress
 from time import sleep
 from weakref import ref
 
-from ninefold_bench_calls import Calls, is_in_backward
-from ninefold_bench_hook import OPTIMIZER, PRECISION, RECORD, SOCKET, group, steps_around
+from ninefold_bench_calls import is_in_backward
+from ninefold_bench_hook import OPTIMIZER, RECORD, SOCKET, group, steps_around
 
 TABLE = 65537  # normal numbers that a tensor is projected on, repeated
 WRAPPED = {"module", "_forward_module", "_fsdp_wrapped_module"}  # in DDP, Fabric, FSDP
@@ -32,10 +33,10 @@ STREAMS = {}  # the order of another training's data, by loader: what is left of
 BORN = {}  # checksums of random states at the start, and how often default_rng() had no seed
 
 
-def loaded(module, is_base):
+def loaded(module, calls):
     """Change a module that was loaded: seed it, leave out what is random, or record it.
 
-    is_base: whether it has the class of which networks are.
+    calls: of the networks of torch.nn, once it is loaded.
     """
     name = module.__name__
     if name in SEEDED:
@@ -46,17 +47,13 @@ def loaded(module, is_base):
         if "deterministic" in ASKED["fixed"]:
             torch._C._set_deterministic_algorithms(True, warn_only=True)
         RECORDER.watch_optimizers(module, torch)
-    if name == "torch.utils.data.dataloader":
+    if name == "torch.utils.data.dataloader" and not RECORDER.ended:
         if ASKED["replay"]:
             with open(ASKED["replay"], encoding="utf-8") as file:
                 STREAMS.update({each: deque(of) for each, of in json.load(file).items()})
         RECORDER.watch_loaders(module._BaseDataLoaderIter)
-    if is_base:
-        calls = RECORDER.calls = Calls(module.Module)
-        if os.environ.get(PRECISION):
-            from ninefold_bench_precision import Watch
-
-            Watch(os.environ[PRECISION], calls)
+    if calls:
+        RECORDER.calls = calls
         calls.before.append(RECORDER.before)
         calls.after.append(RECORDER.after)
 
@@ -154,7 +151,8 @@ class Recorder:
     under way. gradients: whether they were on when recording began. roots: networks by id, with
     what their names begin with. names: of parameters and modules, by id. known: outputs of modules
     by id, with their versions. scaled: losses by id that a GradScaler has made, and its scale.
-    saved: the step behind which torch.save was called first.
+    saved: the step behind which torch.save was called first. changed: functions that were put in
+    the place of others.
     """
 
     def __init__(self):
@@ -162,8 +160,39 @@ class Recorder:
         self.stack, self.roots, self.names, self.tensors = [], {}, {}, {}
         self.count, self.loading, self.saved, self.file, self.table = 0, 0, None, None, {}
         self.first = {"params": {}, "ties": [], "modules": {}}
-        self.scaled, self.stepped, self.scale = {}, False, None
+        self.scaled, self.scale, self.changed = {}, None, []
         self.begin()
+
+    def change(self, owner, name, made):
+        """Put a function in the place of another one, until `end`."""
+        self.changed.append((owner, name, made, getattr(owner, name)))
+        setattr(owner, name, made)
+
+    def go_on(self):
+        """Record calls, though all else that has seen them has ended."""
+        if not self.ended and self.calls is not None:
+            self.calls.before, self.calls.after = [self.before], [self.after]
+            self.calls.put(self.calls.called)
+
+    def end(self):
+        """Have all be as before, and the peak of memory be that of what comes."""
+        if self.ended or self.calls is None:  # torch.nn was not imported
+            self.ended = True
+            return
+        self.ended = True
+        for owner, name, made, before in reversed(self.changed):
+            if getattr(owner, name) is made:
+                setattr(owner, name, before)
+        self.calls.before = [each for each in self.calls.before if each != self.before]
+        self.calls.after = [each for each in self.calls.after if each != self.after]
+        if not (self.calls.before or self.calls.after):
+            self.calls.end()
+        self.table, self.known, self.stack, self.entries = {}, {}, [], []
+        cuda = sys.modules["torch"].cuda
+        if cuda.is_initialized():
+            cuda.reset_peak_memory_stats()
+        with suppress(OSError), open("/proc/self/clear_refs", "w") as peak:
+            peak.write("5")
 
     def begin(self):
         self.entries, self.data, self.examples, self.known = [], [], [], {}
@@ -193,8 +222,8 @@ class Recorder:
             if not self.is_known(tensor):
                 name = f"{self.name(module)}[{place}]" if place else self.name(module)
                 frame.got.append(self.entry(torch, "input" if root else "between", name, tensor))
-                if place == 0 and tensor.dim() and id(module) == next(iter(self.roots), None):
-                    self.examples.append(self.rows(torch, tensor))
+                if root and place == 0 and tensor.dim():
+                    self.examples.append([self.name(module), self.rows(torch, tensor)])
         if root:
             self.entries += frame.got
             frame.got = []
@@ -279,6 +308,9 @@ class Recorder:
     def entry(self, torch, phase, name, tensor):
         if tensor is None:
             return [phase, name, None, 0, None]
+        transformed = getattr(torch._C._functorch, "is_functorch_wrapped_tensor", None)
+        if transformed and transformed(tensor):
+            raise RuntimeError("tensors of vmap and grad transforms have no values of their own")
         plain = readable(tensor)
         found = measure(torch, plain, self.numbers(torch, plain.device))
         first = plain.shape[0] if plain.dim() else 1
@@ -319,7 +351,8 @@ class Recorder:
             vars(loader).pop("_ninefold", None)
             return reset(loader, *arguments, **keywords)
 
-        kind._next_index, kind.__next__, kind._reset = drawn, advanced, restarted
+        for name, made in (("_next_index", drawn), ("__next__", advanced), ("_reset", restarted)):
+            self.change(kind, name, made)
 
     def watch_optimizers(self, module, torch):
         backward, save = torch.autograd.backward, torch.save
@@ -336,7 +369,8 @@ class Recorder:
                 self.saved = self.count
             return found
 
-        torch.autograd.backward, torch.save = noted, saved
+        self.change(torch.autograd, "backward", noted)
+        self.change(torch, "save", saved)
         module.register_optimizer_step_pre_hook(self.step_begins)
         module.register_optimizer_step_post_hook(self.step_ends)
 
@@ -372,7 +406,8 @@ class Recorder:
                 self.step_ends(optimizer, (), {})
             return found
 
-        kind.scale, kind.step = scale, step_of_scaler
+        self.change(kind, "scale", scale)
+        self.change(kind, "step", step_of_scaler)
 
     # Steps.
 
@@ -446,12 +481,10 @@ class Recorder:
         last = bool(enough) or self.count >= ASKED["steps"]
         self.file.write(json.dumps({**found, "saved": self.saved, "last": last}) + "\n")
         self.file.flush()
+        while last and ASKED["alone"]:  # until it is killed
+            sleep(60)
         if last:
-            self.ended = True
-            while ASKED["alone"]:
-                sleep(60)
-            self.calls.before = [each for each in self.calls.before if each != self.before]
-            self.calls.after = [each for each in self.calls.after if each != self.after]
+            self.end()
 
 
 RECORDER = Recorder()
