@@ -35,9 +35,10 @@ class Allowed:
 
 @dataclass(frozen=True)
 class If:
-    """A check of the values that are of a type."""
+    """A check of the values that are of a type. wrong: what an error line says of the others."""
 
     holds: Callable[[Any], bool]
+    wrong: str = "not allowed"
 
 
 def accepts(kind: Any, value: Any) -> bool:
@@ -57,6 +58,12 @@ def is_finite(value: Any) -> bool:
     if isinstance(value, list):
         return all(map(is_finite, value))
     return not isinstance(value, float) or math.isfinite(value)
+
+
+def wrong(kind: Any) -> str:
+    """What is wrong with a value that the type `kind` does not accept."""
+    marks = get_args(kind) if get_origin(kind) is Annotated else ()
+    return next((mark.wrong for mark in marks if isinstance(mark, If)), If.wrong)
 
 
 def allowed(kind: Any) -> str:
@@ -179,12 +186,18 @@ AnyPath = Annotated[  # whatever YAML makes of its name
 RunFolder = Annotated[
     str | float | None,
     Allowed("auto, or an existing folder with a config.yaml in it, is allowed"),
-    If(lambda value: value in (None, "auto") or os.path.isfile(f"{value}/config.yaml")),
+    If(
+        lambda value: value in (None, "auto") or os.path.isfile(f"{value}/config.yaml"),
+        "no such folder of a run",
+    ),
 ]
 StudyFolder = Annotated[
     str | float | None,
     Allowed("an existing folder with a sweep.json in it is allowed"),
-    If(lambda value: value is None or os.path.isfile(f"{value}/sweep.json")),
+    If(
+        lambda value: value is None or os.path.isfile(f"{value}/sweep.json"),
+        "no such folder of a study",
+    ),
 ]
 
 # Lists

@@ -121,6 +121,8 @@ def gather(
     if isinstance(train, Collating) and not isinstance(tested, Collating | None):
         tested = _collated_too(test, train)
     _require_model(model)
+    if forward is None:
+        _require_forward(model)
     if isinstance(model, nn.Module):
         notes.append("The weights of the network that was given are the first ones of every run.")
     if test is None:
@@ -260,6 +262,23 @@ def _require_model(model: Any) -> None:
             f"it is on {', '.join(sorted(places))}",
             "a module on the CPU is allowed, which each process moves by itself",
             "give a function that makes it, or model.cpu()",
+        )
+
+
+def _require_forward(model: Any) -> None:
+    """Raise ConfigError for a network that cannot be called, as a LightningModule without forward.
+
+    That of a function is known when it is made.
+    """
+    own = getattr(type(model), "forward", None) if isinstance(model, nn.Module) else None
+    if own is nn.Module.forward or getattr(own, "__qualname__", "") == "LightningModule.forward":
+        raise ConfigError(
+            "model",
+            name_of(model),
+            "it has no forward, whose output loss(output, target) would take",
+            "a forward=, which returns the loss, is allowed",
+            "pass loss=None and forward=lambda model, batch: ..., such as of a LightningModule "
+            "model.training_step(batch, 0)",
         )
 
 

@@ -372,6 +372,7 @@ class Bench(Entries):
     def run(self) -> None:
         """Make the rounds. Raises Failure; KeyboardInterrupt, when the commands have ended."""
         with closing(self.screen):
+            self.screen.starts(len(self.found.names))
             self._tournament.run()
 
     def is_enough(self) -> bool:

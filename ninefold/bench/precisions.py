@@ -65,7 +65,7 @@ def require_effect(commands: Sequence[Command], said: Mapping[str, Precision]) -
             OPTION,
             ",".join(dict.fromkeys(wanted.values())),
             "the script calls no network of torch.nn in its first step: the commands do not differ",
-            "a loop that calls one gets autocast around it",
+            "a loop that calls one, not from a compiled function, gets autocast around it",
             "compare its own option: --each P=V,V with {P} in the command",
         )
     told = {name: each for name, each in said.items() if each["computes"] is not None}

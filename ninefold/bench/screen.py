@@ -8,6 +8,7 @@ import sys
 import time
 
 from ninefold import progress
+from ninefold.numbers import counted
 
 
 class ProgressLine:
@@ -41,6 +42,11 @@ class ProgressLine:
         """Print a line that stays."""
         self._bar.write(line, file=sys.stderr)
         sys.stderr.flush()
+
+    def starts(self, commands: int) -> None:
+        """Say at once how many commands start, which may take minutes; a terminal shows it."""
+        if self._bar.disable:
+            self.says(f"{counted(commands, 'command')} start{'s' * (commands == 1)}")
 
     def trains(self, who: str, seconds: float) -> None:
         """Say that the starts are over, and that the first round lasts so many seconds."""

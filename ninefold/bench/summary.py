@@ -30,6 +30,7 @@ OTHERS = 0.05  # share of the CPU time from which on other programs are named
 QUIETER, FEW = "a quieter machine", "too few rounds"
 SEEN = 0.01  # share of a command's time that was not counted, from which on it is told
 MOSTLY = 0.2  # the same, from which on the sentence says so
+ROLLOUT = "a block without gradients"  # of MARKS: in reinforcement learning a part of training
 LINES = 12  # of all that is shown on a terminal
 DETAILS = "details.md"  # in the folder of the commands' output
 MARK = "<!-- ninefold bench -->"  # by which a later comment finds the one that it replaces
@@ -157,6 +158,15 @@ def _sentence_of_not_counted(found: Found) -> Iterator[str]:
             whats |= dict.fromkeys(found.marked[name])
     if said:
         yield f"Not counted are steps that contained {' or '.join(whats)}: {', '.join(said)}."
+    for name in found.names:
+        _, steps, seconds, share = _not_counted(found, name)
+        blocks = found.marked[name].get(ROLLOUT, [])
+        if share * sum(blocks) > MOSTLY * seconds:
+            yield (
+                f"{name} has one block without gradients to {round(steps / len(blocks))} steps: if "
+                "it is a part of training, as a rollout is, --step MODULE:FUNCTION times whole "
+                "updates."
+            )
 
 
 def table(found: Found, times: Times) -> list[tuple[str, ...]]:

@@ -15,7 +15,7 @@ from ninefold.config.schema import BUILT, GROUPS, KEYS, Key, in_sections
 from ninefold.errors import ConfigError, Failure, suggestion
 from ninefold.files import require_plain_yaml, safe_loader
 from ninefold.places import option_files
-from ninefold.types import Call, accepts, allowed, spelled
+from ninefold.types import Call, accepts, allowed, spelled, wrong
 
 # A name that becomes part of a path or a table: no separators, no blanks, no leading dot.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
@@ -92,9 +92,8 @@ def _breach(field: str, key: Key, value: Any) -> list[Failure]:
     refers = isinstance(value, str) and "${" in value  # to a checkpoint's configuration
     if refers or accepts(key.kind, value):
         return []
-    return [
-        ConfigError(field, spelled(value), "not allowed", allowed(key.kind), f"correct {field}")
-    ]
+    said = (wrong(key.kind), allowed(key.kind), f"correct {field}")
+    return [ConfigError(field, spelled(value), *said)]
 
 
 def typed(field: str, text: str) -> Any:

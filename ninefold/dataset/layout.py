@@ -173,7 +173,9 @@ class Layout:
             raise self.wrong(
                 f"item {number} has no target",
                 f"it is {described(item)}",
-                "return (input, target), an input alone, or a mapping with dataset.keys",
+                "return (input, target), an input alone, or a mapping with dataset.keys; objects "
+                "such as graphs need a DataLoader whose collate_fn makes batches, and "
+                "ninefold.compare(forward=)",
             )
         if len(item) > 2:
             raise self.wrong(
@@ -309,10 +311,13 @@ class Layout:
         except Exception as error:  # a tensor on a GPU, one that requires grad, a ragged list
             wrong = f"no array ({error_text(error)})"
         if wrong:
+            do = "convert it in the class"
+            if isinstance(value, str):
+                do = "turn text into numbers first, as dataset.map(tokenizer) does"
             raise self.wrong(
                 f"the {what} of item {number} is {wrong}",
                 "a PIL image, an array of numbers or a tensor on the CPU is allowed",
-                "convert it in the class",
+                do,
             )
         return array
 

@@ -173,6 +173,12 @@ class Study:
 
     def _train(self) -> None:
         """Make the planned training runs that are still missing."""
+        seeds, budget = len(self._plan.seeds), self._settings["budget"]
+        if budget is not None and seeds > 1:
+            self._screen.note(
+                f"study.budget={budget}: as many of {seeds} seeds as fit into "
+                f"{duration(60 * budget)} of training, at least one"
+            )
         for stage in self._stages():
             while (entry := self._schedule.next(stage)) is not None:
                 self._run_round(entry, stage)

@@ -114,15 +114,17 @@ class Trial:
                     found,
                     "choose a larger batch_size, or fewer processes or micro-batches",
                 ) from error
-            bytes_ = any(name in text_of(error) for name in OF_BYTES)
+            said, do = text_of(error), "correct it, or choose another model, task or dataset"
+            if "target" in said and "dtype" in said:
+                do = "return classes as whole numbers (label.long()), other targets as floats"
+            elif any(name in said for name in OF_BYTES):
+                do = "return floats from the dataset (image.float() / 255)"
             raise ConfigError(
                 "model",
                 self.name,
                 f"a training step fails on examples of {shapes(batch[0])}",
                 found,
-                "return floats from the dataset (image.float() / 255)"
-                if bytes_
-                else "correct it, or choose another model, task or dataset",
+                do,
             ) from error
         if self._unused() and micro_batch > 2:
             with generators(0, 0), torch.enable_grad():

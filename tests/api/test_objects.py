@@ -44,6 +44,10 @@ def meta() -> nn.Module:
     return nn.Linear(4, 3, device="meta")
 
 
+class Headless(nn.Module):
+    """As a LightningModule whose training_step alone calls its layers."""
+
+
 Call = Callable[[], object]
 
 
@@ -67,6 +71,7 @@ def comparing_in_place() -> None:
 
 REFUSED: list[tuple[str, Call]] = [
     ("model=Linear: it is on meta; .*; give .* or model.cpu()", comparing(meta(), (X, Y), LOSS)),
+    ("model=Headless: it has no forward.*model.training_step", comparing(Headless(), (X, Y), LOSS)),
     ("model=DataParallel: .*; give the module in it", comparing(nn.DataParallel(net()), X, LOSS)),
     ("model=OptimizedModule: .*; give the plain", comparing_compiled),
     ("model=Linear: its Linear is compiled; .*overrides=.'compile=true'.", comparing_in_place),

@@ -23,7 +23,7 @@ from ninefold.bench.changes import (
     of_machine,
     with_changes,
 )
-from ninefold.bench.contestant import INJECT, Command, Script
+from ninefold.bench.contestant import INJECT, MARKS, Command, Script
 from ninefold.bench.engine import Found
 from ninefold.bench.trial import ChangesTrial
 
@@ -401,6 +401,17 @@ def test_steps_that_are_not_counted_are_told_in_one_line_for_all_commands(trial)
         "Not counted are steps that contained an evaluation: in as it is 2 of 122 "
         "(4.0 s, 25 % of its time), in workers=2 2 of 122 (4.0 s, 40 % of its time)."
     ]
+
+
+def test_long_blocks_that_come_in_a_rhythm_name_what_times_whole_updates(trial):
+    play(trial, lambda has: 0.05 if has & {"workers=2", "no reading"} else 0.1)
+    trial.found.marked[AS_IT_IS][summary.ROLLOUT] += [1.0] * 8
+    trial.found.marked["workers=2"][summary.ROLLOUT] += [0.01]
+    trial.found.helps = trial.helps()
+    lines = summary.notes(trial.found, trial.found.times())
+    (line,) = [line for line in lines if "--step MODULE:FUNCTION" in line]
+    assert line.startswith("as it is has one block without gradients to 16 steps: ")
+    assert summary.ROLLOUT in MARKS
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from ninefold.config.rules import inner_keys, problems
+from ninefold.config.rules import breach, inner_keys, problems
 from ninefold.config.schema import KEYS
 from ninefold.errors import ConfigError
 
@@ -37,7 +37,8 @@ def test_every_field_refuses_what_cannot_be_meant():
         if (field, value) not in MAYBE and not (value == -1 and field in BELOW_0):
             (problem,) = problems(nested(field, value), {field.partition(".")[0]})
             assert isinstance(problem, ConfigError)
-            assert str(problem).startswith(f"error: {field}={value}: not allowed; ")
+            wrong = ("not allowed", "no such folder of a run", "no such folder of a study")
+            assert str(problem).startswith(tuple(f"error: {field}={value}: {w}; " for w in wrong))
             assert str(problem).endswith(f"; correct {field}")
 
 
@@ -97,3 +98,10 @@ def test_what_is_required_and_not_there_is_told():
     found = problems({"checkpoint": {}}, {"checkpoint"}, required=required)
     fields = [str(problem).split("=")[0] for problem in found]
     assert fields == ["error: epochs", "error: clock", "error: checkpoint.keep"]
+
+
+def test_a_folder_to_resume_that_is_not_there_is_said_to_be_missing():
+    for field, what in (("resume", "run"), ("study.resume", "study")):
+        (failure,) = breach(field, "outputs/nowhere")
+        said = f"{field}=outputs/nowhere: no such folder of a {what}; "
+        assert str(failure).removeprefix("error: ").startswith(said)

@@ -8,6 +8,7 @@ import torch
 
 from ninefold.config import data
 from ninefold.dataset.cache import make, reader
+from ninefold.dataset.layout import Layout
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.mapped import Mapped
 from ninefold.dataset.preparation import ImagePreparation
@@ -170,6 +171,18 @@ def test_an_item_unlike_the_first_is_named(kind, odd, expected):
 def test_what_does_not_go_with_the_items_is_one_line(kind, more, expected):
     with pytest.raises((ConfigError, DataError), match=expected):
         items(kind, **more).prepare()
+
+
+@pytest.mark.parametrize(
+    ("item", "keys", "expected"),
+    [
+        (object(), None, "item 0 has no target; .* need a DataLoader whose collate_fn"),
+        ({"text": "a", "label": 1}, ["text", "label"], "item 0 is a str; .*; turn text into numb"),
+    ],
+)
+def test_items_that_are_no_numbers_are_refused_with_a_way_to_make_them_some(item, keys, expected):
+    with pytest.raises(DataError, match=expected):
+        Layout("dataset", "list", keys=keys, as_returned=True).of_first(item)
 
 
 def test_a_set_with_more_items_than_can_be_shuffled_is_one_line():

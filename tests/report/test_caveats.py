@@ -64,6 +64,7 @@ EXAMPLES = [
         [replace(run, devices=GPU) for run in runs_of({NONE: 5.0, DP: 5.5}, steps=10**4)]
     ),
     of_runs(trained=False),
+    lambda: evidence([run for run in runs_of({NONE: 5.0, DDP: 4.0}) if run.timed or run.seed == 0]),
     scored(score="RMSE", score_unit="m", score_better="less"),
     in_full(),
     in_full(on_hosts=[1, 2]),

@@ -94,7 +94,7 @@ def test_it_renders_without_an_error_and_asks_the_network_for_nothing(reader):
     title = "convnet on digits, Intel(R) Xeon(R) Processor (2 cores), 2026-11-25"
     assert visit.page.locator("h1").inner_text() == title
     assert visit.page.locator("#answer .matrix td:visible").count() == 9
-    assert visit.page.locator("#answer .plot circle:visible").count() == 6 * 2
+    assert visit.page.locator("#results .plot circle:visible").count() == 6 * 2
     assert visit.page.locator("#phases .bar:visible").count() == 6
     assert visit.page.locator("#curves polyline:visible").count() == 6 * 5 + 5
     assert (visit.said, visit.asked) == ([], [])
@@ -104,8 +104,8 @@ def test_it_renders_without_an_error_and_asks_the_network_for_nothing(reader):
     assert len(usual.encode()) < 150_000
 
 
-# Of each configuration in a plot: how far apart its label, its mark and its value are, in lines;
-# whether its value lies over a band.
+# The configurations in a plot whose label is neither beside their mark nor above it, whose value is
+# not beside it, or which have one of these over a band.
 ROWS = """() => {
   const box = it => it.getBoundingClientRect();
   const middle = it => (box(it).top + box(it).bottom) / 2;
@@ -114,15 +114,21 @@ ROWS = """() => {
     && band.bottom > box(it).top && band.top < box(it).bottom);
   return [...document.querySelectorAll(".forest .label")].flatMap(label => {
     const chart = label.nextElementSibling, value = chart.nextElementSibling;
-    const off = [chart, value].map(it => Math.abs(middle(it) - middle(label)));
-    return Math.max(...off) > 12 || over(value) || over(label) ? [label.textContent] : []; }); }"""
+    const off = it => Math.abs(middle(chart) - middle(it)) > 12;
+    const apart = off(value) || (off(label) && box(label).bottom > box(chart).top + 1);
+    return apart || over(value) || over(label) ? [label.textContent] : []; }); }"""
+# What is cut off, or hidden beyond the edge of its box.
+CUT = """() => [...document.querySelectorAll("#results table, #results .word")]
+  .filter(it => it.getBoundingClientRect().right > innerWidth).map(it => it.textContent)"""
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_label_line_and_value_of_a_configuration_are_one_row_outside_of_the_band(reader, width):
-    visit = reader.open(page(recording("nine_way")), width=width)
+@pytest.mark.parametrize("study", ["nine_way", "landmarks3d"])
+def test_results_and_plot_fit_the_width_with_labels_and_values_beside_bands(reader, study, width):
+    visit = reader.open(page(recording(study)), width=width)
     assert visit.page.locator(".forest .label:visible").count() == 6
     assert visit.page.evaluate(ROWS) == []
+    assert visit.page.evaluate(CUT) == []
     assert visit.page.evaluate(OVERLAID) == []
     assert visit.page.evaluate(SIDEWAYS) == 0
 
@@ -153,6 +159,7 @@ def test_what_is_open_is_gray_and_hollow(reader):
     gray, paper = "rgb(92, 97, 107)", "rgb(255, 255, 255)"
     assert found[0] == ["too close to call", gray, paper]
     assert {(note, stroke) for note, stroke, _ in found[2:4]} == {("slower", "rgb(27, 29, 34)")}
+    assert found[4][1:] == [gray, paper]  # what is left out is struck out, and as open
 
 
 def test_text_from_outside_is_shown_and_does_nothing(reader):

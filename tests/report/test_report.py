@@ -118,6 +118,20 @@ def _rounds(runs: Iterable[tuple[str, dict]]) -> list[dict[str, Any]]:
     return [entry(seed, names) for seed, names in found.items()]
 
 
+def one_seed(folder: Path, rounds: int = 8) -> Path:
+    """A study of three precisions with one seed of scores, the last cell in three rounds only."""
+    slow = ["This CPU has no instructions for bfloat16 and converts each number."]
+    runs = [
+        result(amp=amp, seed=n, train_seconds=took + 0.01 * n, notes=slow * (amp != "fp32"))
+        for n in range(rounds)
+        for amp, took in (("fp32", 20.0), ("tf32", 30.0), ("autocast", 90.0))
+        if amp != "autocast" or n < 3
+    ]
+    first = [run for run in runs if run["seed"] == 0]
+    names = [f"runs/{n}_none_{run['amp']}" for n, run in enumerate(first)]
+    return sweep(folder, *first, timing=take_turns(folder, *runs), rounds=[entry(0, names)])
+
+
 def recorded(folder: Path) -> Recording:
     """Record a folder as its report does; what was recorded."""
     gathered, target = find_recording(folder)
@@ -334,3 +348,19 @@ def test_a_strategy_whose_name_has_a_hyphen_has_figures(tmp_path):
         "none-fp32",
         "my-ddp-fp32",
     ]
+
+
+def test_a_report_of_one_seed_claims_no_score_and_tells_rows_with_fewer_rounds(tmp_path):
+    report = built(recorded(one_seed(tmp_path)))
+    (chip,) = (chip for chip in report.answer.chips if chip.name == "accuracy")
+    assert (chip.text, chip.state) == ("90.00 %; open: 1 seed", "open")
+    text = report_text(report)
+    assert "times are of 3 to 8 rounds in turns" in text
+    assert "equal | " not in text.partition("## Every pair")[2]  # no interval, so no row
+
+
+def test_what_makes_a_precision_slow_is_to_be_kept_in_mind_and_told_once(tmp_path):
+    text = table_of(recorded(one_seed(tmp_path)))
+    reason = "This CPU has no instructions for bfloat16"
+    assert reason in text.partition("## Keep in mind")[2].partition("## ")[0]
+    assert text.count(reason) == 1

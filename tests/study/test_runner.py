@@ -65,7 +65,9 @@ def test_no_round_is_begun_that_would_pass_the_budget(made, capsys):
     study = made.study(seeds=range(5), budget=2.9)  # a round is said to take three minutes
     study.run()
     assert len(made.file()["rounds"]) == 1
-    assert "seeds 1, 2, 3, 4 were not run" in capsys.readouterr().out
+    before, _, after = capsys.readouterr().out.partition("run 1 of ")
+    assert "study.budget=2.9: as many of 5 seeds as fit into " in before  # it is said before
+    assert "seeds 1, 2, 3, 4 were not run" in after
     assert not study.finished
 
 

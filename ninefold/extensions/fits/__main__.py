@@ -4,6 +4,7 @@ batch, as a table."""
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +21,7 @@ from ninefold.launch import events
 from ninefold.launch.command import carried_out, composed, jobs
 from ninefold.launch.ready import start_importing
 from ninefold.launch.run import outcome_of, spec_of
+from ninefold.numbers import counted as in_words
 from ninefold.places import typed_as
 from ninefold.process import scratch
 from ninefold.progress import aligned
@@ -83,6 +85,8 @@ def _run(arguments: Sequence[str]) -> None:
         try:
             start_importing(checked)
             job = checked.settle()
+            if not rows:  # a count takes seconds, in which nothing else is printed
+                print(f"counting a step of {subject(job)}", file=sys.stderr, flush=True)
             found = counted(job, memory) if memory else taken(label, words, job, base)
         except (Interrupted, Preempted) as failure:
             left = ("nothing of it is kept", "start it again")
@@ -98,6 +102,13 @@ def _run(arguments: Sequence[str]) -> None:
         print("\n".join(aligned([HEAD, *rows])), said, sep="\n", flush=True)
     if failures:
         raise Refused(failures)
+
+
+def subject(job: Settled) -> str:
+    """What is counted: `convnet on digits (1437 examples), adamw`."""
+    model, dataset, optimizer = (job.choices[key] for key in ("model", "dataset", "optimizer"))
+    examples = in_words(job.training_examples(), "example")
+    return f"{model} on {dataset} ({examples}), {optimizer}"
 
 
 def size_of(text: str) -> int:

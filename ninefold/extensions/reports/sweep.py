@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from ninefold.errors import one_line
 from ninefold.numbers import (
@@ -28,13 +29,18 @@ from ninefold.report.render.tables import word
 from ninefold.report.stats.measures import SECONDS
 from ninefold.score import Score
 from ninefold.stats.statistics import compare, estimate
-from ninefold.stats.verdicts import OPEN, UNDECIDED, Comparison, Timings
+from ninefold.stats.verdicts import OPEN, UNDECIDED, Comparison, Difference, Timings
 
 MOST_ROWS = 50  # of the table: of a longer search the best
+MOST_TESTED = 200  # values of which each pair is tested: of as many more it would take minutes
 CONDITIONS = ("dataset", "model", "batch_size", "epochs")
 ONE_SEED = (
     "Every value was trained with one seed: another seed may change their order. "
     "seed=0,1,2 shows which differences are real."
+)
+NOT_TESTED = (
+    f"Pairs of more than {MOST_TESTED} values are not tested: a sweep of the best few with several "
+    "seeds shows which differences are real."
 )
 
 
@@ -44,6 +50,7 @@ class Sweep:
 
     seconds: per epoch, by seed or timing round. scores: by seed. failed: how runs ended.
     by_time: whether times alone were asked. best: the value with the best mean of what was asked.
+    tested: whether values have verdicts: of several seeds or rounds, and not too many.
     """
 
     seconds: Mapping[str, Mapping[int, float]]
@@ -52,6 +59,7 @@ class Sweep:
     scoring: Score
     by_time: bool
     best: str
+    tested: bool
     compared: Comparison
 
     def asked(self, name: str) -> Mapping[int, float]:
@@ -71,13 +79,19 @@ class Sweep:
         if self.by_time:
             found = self.compared.speedup(self.best, name)
             return times(found and found[0]), self.compared.verdict(self.best, name)
-        for pair in self.compared.accuracy:
-            if {pair.first, pair.second} == {name, self.best} and pair.difference is not None:
-                turned = pair.first == name
-                said = {"better": "worse", "worse": "better"} if turned else {}
-                off = -pair.difference if turned else pair.difference
-                return difference(off, self.scoring.mark), said.get(pair.verdict, pair.verdict)
-        return MISSING, OPEN
+        pair = self._with_best.get(name)
+        if pair is None or pair.difference is None:
+            return MISSING, OPEN
+        turned = pair.first == name
+        said = {"better": "worse", "worse": "better"} if turned else {}
+        off = -pair.difference if turned else pair.difference
+        return difference(off, self.scoring.mark), said.get(pair.verdict, pair.verdict)
+
+    @cached_property
+    def _with_best(self) -> Mapping[str, Difference]:
+        """The difference of each other value's score to the best one's, or of the best to it."""
+        pairs = [each for each in self.compared.accuracy if self.best in (each.first, each.second)]
+        return {pair.second if pair.first == self.best else pair.first: pair for pair in pairs}
 
 
 def answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
@@ -102,8 +116,8 @@ def answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
         lead,
         several and not unsure,
         cell if _names(found)[0] == sweep.best else best,
-        reasons=[_reason(best, unsure, sweep)] if several else [],
-        caveats=[] if several else [ONE_SEED],
+        reasons=[_reason(best, unsure, sweep)] if several and sweep.tested else [],
+        caveats=[ONE_SEED] * (not several) + [NOT_TESTED] * (several and not sweep.tested),
         table=_table(sweep),
     )
 
@@ -146,6 +160,7 @@ def _sweep(recording: Recording, found: Sequence[Evidence]) -> Sweep | None:
     sign = -1 if by_time else scoring.sign
     if not means:
         return None
+    tested = max(map(len, asked.values())) > 1 and len(asked) <= MOST_TESTED
     if not swept:  # as of a search, whose values have no order
         ranked = sorted(seconds, key=lambda name: -sign * means.get(name, -sign * math.inf))
         seconds = {name: seconds[name] for name in ranked}
@@ -156,9 +171,10 @@ def _sweep(recording: Recording, found: Sequence[Evidence]) -> Sweep | None:
         scoring,
         by_time,
         max(means, key=lambda name: sign * means[name]),
+        tested,
         compare(
-            _timings(by_name, cell) if by_time else [],
-            scores,
+            _timings(by_name, cell) if by_time and tested else [],
+            scores if tested else {},
             replace(found[0].settings, baseline=None),
             floor=max(each.comparison.floor for each in found),
         ),

@@ -14,7 +14,7 @@ from ninefold.report.data.cell import PLAIN, Cell, plainness
 from ninefold.report.data.cells import Group
 from ninefold.report.data.rounds import others
 from ninefold.report.data.runs import Run
-from ninefold.result import AS_FLOAT32, ON_GPU, ONE_THREAD
+from ninefold.result import AS_FLOAT32, ON_GPU, ONE_THREAD, SLOW
 from ninefold.tournament.taken import AROUND, OTHERS
 from ninefold.types import LEAST_ROUNDS
 
@@ -190,7 +190,7 @@ CAVEATS = (
         ),
     ),
     Caveat(
-        lambda evidence: [note for note in _notes(evidence) if note.startswith(ON_GPU)],
+        lambda evidence: [note for note in _notes(evidence) if note.startswith((ON_GPU, *SLOW))],
         lambda note, _: note,
         each=True,
     ),
@@ -208,6 +208,17 @@ CAVEATS = (
     Caveat(
         lambda evidence: not evidence.scored,
         "Only speed was compared: whether a configuration keeps the score is not known.",
+    ),
+    Caveat(
+        lambda evidence: (
+            evidence.open_scores
+            and max(map(len, evidence.scores.values()), default=0) == 1
+            and evidence.group.scoring
+        ),
+        lambda score, _: (
+            f"Each {score.name} is of one seed: whether a configuration keeps it is open, and "
+            "takes more seeds."
+        ),
     ),
     Caveat(
         lambda evidence: (

@@ -150,7 +150,12 @@ def chips(found: Recommendation) -> list[Chip]:
     if not evidence.scored:
         said.append(Chip(evidence.group.score, "not asked for", "open"))
     elif score := _score_of(evidence, cell):
-        said.append(Chip(evidence.group.score, score, "good"))
+        seeds = len(evidence.scores.get(cell, {}))
+        if seeds < 2 or (cell == PLAIN and evidence.open_scores):  # nothing is shown of it
+            score, state = f"{score}; open: {counted(seeds, 'seed')}", OPEN
+        else:
+            state = "good"
+        said.append(Chip(evidence.group.score, score, state))
     if cell != PLAIN and {cell, PLAIN} <= (memory := _memory(evidence)).keys():
         share = round(100 * (memory[cell] / memory[PLAIN] - 1))
         text = f"{abs(share)} % {'less' if share < 0 else 'more'}" if share else "the same"
@@ -249,7 +254,7 @@ def _behind(found: Recommendation) -> list[str]:
     said = []
     if slower:
         shown = [f"{evidence.label(other)} {others[other].value:.2f}" for other in slower]
-        said.append(f"Shown to be slower, times as fast as it: {'; '.join(shown)}.")
+        said.append(f"Shown to be slower (its speed is 1): {'; '.join(shown)}.")
         if by_best := [other for other in slower if verdicts[other] != "slower"]:
             said.append(
                 f"Of these, the test for the fastest alone shows {evidence.labels(by_best)}: it "
@@ -272,7 +277,7 @@ def _behind(found: Recommendation) -> list[str]:
         shown = [f"{evidence.label(other)} {_with_interval(others[other])}" for other in unclear]
         more = len(shown) - MAX_NAMED
         rest = f", and {counted(more, 'further one')}" if more > 0 else ""
-        said.append(f"Open, times as fast as it: {'; '.join(shown[:MAX_NAMED])}{rest}.")
+        said.append(f"Open (its speed is 1): {'; '.join(shown[:MAX_NAMED])}{rest}.")
     return said
 
 

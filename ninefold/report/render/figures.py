@@ -28,6 +28,7 @@ from ninefold.report.render.results import (
     name_of,
     ordered,
     reason,
+    rounds_of,
     scores_alone,
     scores_of,
     style,
@@ -39,7 +40,7 @@ from ninefold.score import PHASES
 
 REACH = 2.5  # how far beyond the values an interval is drawn
 LETTERS = 34  # of a configuration's name in a plot
-TICKS_APART = 40  # percent of a chart between two ticks
+TICKS_APART = {True: 24, False: 40}  # percent of a chart between two ticks; True: of speeds
 MAX_POINTS = 150  # of one curve: more cannot be seen in a panel
 Place = Callable[[float], float]
 
@@ -135,7 +136,10 @@ def plot(group: Group) -> Plot | None:
     )
     titles = " and ".join(chart.title for chart, _ in found)
     return Plot(
-        f"{capitalized(titles)}: {about}.", _caption(group), [chart for chart, _ in found], rows
+        f"{capitalized(titles)}: {about}.",
+        _caption(group, len(found) > 1),
+        [chart for chart, _ in found],
+        rows,
     )
 
 
@@ -228,7 +232,7 @@ def _chart(
         title,
         [
             (place(tick), typeset(f"{tick:.10g}"))
-            for tick in apart(round_numbers(low, high, log), band[1], place)
+            for tick in apart(round_numbers(low, high, log), band[1], place, TICKS_APART[log])
         ],
         place(band[1]),
         (place(band[0]), place(band[2])),
@@ -236,11 +240,11 @@ def _chart(
     return chart, [mark(cell, place) for cell in cells]
 
 
-def apart(ticks: Sequence[float], first: float, place: Place) -> list[float]:
-    """Return the ticks whose numbers have room on a phone; `first` is kept if it is one."""
+def apart(ticks: Sequence[float], first: float, place: Place, least: int) -> list[float]:
+    """Return the ticks that are `least` percent apart; `first` is kept if it is one."""
     kept: list[float] = []
     for tick in sorted(ticks, key=lambda tick: tick != first):
-        if all(abs(place(tick) - place(other)) >= TICKS_APART for other in kept):
+        if all(abs(place(tick) - place(other)) >= least for other in kept):
             kept.append(tick)
     return sorted(kept)
 
@@ -254,24 +258,27 @@ def _note(cell: CellReport, group: Group) -> str:
     return reason(cell) or (verdict.text if verdict else "")
 
 
-def _caption(group: Group) -> str:
-    """What is drawn, of how many runs, in two sentences."""
+def _caption(group: Group, both: bool) -> str:
+    """What is drawn, of how many runs, in two sentences. both: whether speeds and scores are."""
     settings, scores = group.settings, scores_alone(group)
-    confidence, band = settings.confidence, f"equal within {100 * settings.same:g} %"
-    if scores:
-        margin = with_unit(f"{settings.margin:g}", unit_of_difference(group.unit))
-        band = f"lost at most the margin, {margin}"
-    unit = "round" if group.timing_rounds and not scores else "seed"
-    key = SCORE_KEY if scores else SECONDS.key
-    found = [each for cell in group.shown if (each := cell.measures.get(key))]
-    count = counted(max((each.n for each in found), default=0), unit)
+    margin = with_unit(f"{settings.margin:g}", unit_of_difference(group.unit))
+    lost = f"{group.score} lost at most by {margin}, the margin"
+    band = lost if scores else f"times equal within {100 * settings.same:g} %"
+    if both:
+        band += f", or {lost}"
+    if group.timing_rounds and not scores:
+        count = rounds_of(group)
+    else:
+        key = SCORE_KEY if scores else SECONDS.key
+        found = [each for cell in group.shown if (each := cell.measures.get(key))]
+        count = counted(max((each.n for each in found), default=0), "seed")
     if group.turns_left_out and not scores:
         share = max(1, round(100 * group.turns_left_out))
         count += f" without {share} % of the turns, which were disturbed"
     untimed = "" if group.asks_time or scores else "Times were not interleaved: no verdict."
     return (
-        f"{count}; lines are {confidence:.3g} % intervals, the band is {band}. "
-        f"{untimed or 'Hollow: open; struck out: left out.'}"
+        f"{count}; lines are {settings.confidence:.3g} % intervals, a band is {band}. "
+        f"{untimed or 'Hollow: open, or left out where struck out.'}"
     )
 
 

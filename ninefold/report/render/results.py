@@ -153,6 +153,14 @@ def figures_of(group: Group, key: str, factor: float = 1.0, spread: bool = False
     return show
 
 
+def rounds_of(group: Group) -> str:
+    """Return from how many rounds times are: `12 rounds`; `2 to 4 rounds` where some had fewer."""
+    most = group.timing_rounds or 0
+    found = [each.n for cell in group.shown if (each := cell.measures.get(SECONDS.key))]
+    least = min(found, default=most)
+    return f"{least} to {counted(most, 'round')}" if least < most else counted(most, "round")
+
+
 def half_of(found: Estimate) -> float | None:
     """Return half of the 95 % interval of a mean; None where it is not known."""
     return None if found.high is None or found.mean is None else found.high - found.mean
@@ -194,7 +202,7 @@ def about(group: Group) -> str:
         verdict = "against the recommended one" if named else "says why it is open"
         said.append(f"speedup is over {BASELINE}, the verdict {verdict}")
     if group.timing_rounds:
-        said.append(f"times are of {counted(group.timing_rounds, 'round')} in turns")
+        said.append(f"times are of {rounds_of(group)} in turns")
     text = f"{capitalized('; '.join(said))}." if said else ""
     words = {test.verdict for test in group.comparison.safety}
     if "safe" in words:

@@ -26,10 +26,10 @@ from ninefold.numbers import (
     unit_of_difference,
     with_unit,
 )
-from ninefold.report.answer.tree import Answer, CellReport, Group, MeasureInfo, Report
+from ninefold.report.answer.tree import Answer, CellReport, Group, MeasureInfo, Note, Report
 from ninefold.report.data.cell import BASELINE, Cell
 from ninefold.report.data.runs import Run
-from ninefold.report.render.figures import Bar, Panel, curves, phases
+from ninefold.report.render.figures import Bar, Panel, Plot, curves, phases, plot
 from ninefold.report.render.results import about, name_of, ordered, results, table_of_answer
 from ninefold.report.render.tables import NONE, Field, Table, Texts, Word, filled, table_of, word
 from ninefold.report.stats import numerics
@@ -50,15 +50,16 @@ _NAME = "configuration"
 class Section:
     """A part of a report.
 
-    about: what it shows. points: sentences. bars, panels: what is drawn. tables: with a heading
-        each where there are several. folded: whether it is, on the page. finding: what it shows in
-        a few words, for who does not unfold it.
+    about: what it shows. points: sentences. plot, bars, panels: what is drawn. tables: with a
+        heading each where there are several. folded: whether it is, on the page. finding: what it
+        shows in a few words, for who does not unfold it.
     """
 
     id: str
     title: str
     about: str = ""
     points: Sequence[str] = ()
+    plot: Plot | None = None
     bars: Sequence[Bar] = ()
     panels: Sequence[Panel] = ()
     tables: Sequence[Table] = ()
@@ -82,7 +83,7 @@ def of_group(group: Group, report: Report) -> list[Section]:
     table = results(group)
     fields = f"{group.title}. {about(group)}"
     said = [
-        Section("results", "Results", fields, tables=[table], folded=False),
+        Section("results", "Results", fields, plot=plot(group), tables=[table], folded=False),
         _check(group),
         _further(group),
         _phases(group),
@@ -96,7 +97,8 @@ def of_group(group: Group, report: Report) -> list[Section]:
 def of_study(report: Report, shown: int) -> list[Section]:
     """Return the sections on the whole study. shown: groups that have their own."""
     every = [_conditions(report, shown)] if len(report.groups) > shown else []
-    return [*every, *([_notes(report)] if report.notes else []), _runs(report)]
+    notes = [note for note in report.notes if note.text not in report.answer.caveats]
+    return [*every, *([_notes(report, notes)] if notes else []), _runs(report)]
 
 
 def _score_and_unit(found: Sequence[Group]) -> tuple[str, str]:
@@ -290,6 +292,8 @@ def _pairs(group: Group) -> Section | None:
     )
     if not tables:
         return None
+    if None in [*(pair.low for pair in found.seconds), *(pair.low for pair in found.accuracy)]:
+        about += " Pairs of too few seeds or rounds for an interval are left out."
     return Section("pairs", "Every pair", about, tables=tables, finding=finding)
 
 
@@ -303,7 +307,7 @@ def _pair_table(
     """A table of pairs by their speedups, or by their scores."""
     rows: list[Texts] = []
     for pair in pairs:
-        if {pair.first, pair.second} <= _own(group):
+        if {pair.first, pair.second} <= _own(group) and pair.low is not None:
             if isinstance(pair, Pair):
                 value, count = pair.speedup, pair.rounds
             else:
@@ -343,14 +347,14 @@ def _conditions(report: Report, shown: int) -> Section:
     )
 
 
-def _notes(report: Report) -> Section:
+def _notes(report: Report, notes: Sequence[Note]) -> Section:
     labels = {cell.cell: name_of(cell) for group in report.groups for cell in group.cells}
     points = []
-    for note in report.notes:
+    for note in notes:
         held = [labels.get(cell) or str(cell) for cell in note.cells]
         holders = "every configuration" if len(held) == len(labels) else "; ".join(held)
         points.append(f"{note.text}{f' ({holders})' if holders else ''}")
-    first = report.notes[0].text.partition(":")[0].rstrip(".")
+    first = notes[0].text.partition(":")[0].rstrip(".")
     more = f", and {len(points) - 1} more" if len(points) > 1 else ""
     return Section("notes", "Notes", points=points, finding=f"{first}{more}")
 

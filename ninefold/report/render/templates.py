@@ -64,7 +64,6 @@ def _shown(report: Report) -> dict[str, Any]:
             "report": report,
             "by_value": sections.answer_table(report.answer),
             "matrix": None,
-            "plot": None,
             "sections": sections.of_answer(report),
             "parts": [],
             "study": sections.of_study(report, len(report.groups)),
@@ -72,13 +71,12 @@ def _shown(report: Report) -> dict[str, Any]:
     rest = sorted(report.groups[1:MAX_SHOWN], key=lambda group: group.order)
     groups = [*report.groups[:1], *rest]
     found = [sections.of_group(group, report) for group in groups]
-    drawn = [(matrix(group), plot(group)) for group in groups]
+    drawn = [matrix(group) for group in groups]
     first = found[0] if found else []
     return {
         "report": report,
         "by_value": None,
-        "matrix": drawn[0][0] if drawn else None,
-        "plot": drawn[0][1] if drawn else None,
+        "matrix": drawn[0] if drawn else None,
         "sections": [*first[:1], *sections.of_answer(report), *first[1:]],
         "parts": list(zip(groups, drawn, found, strict=True))[1:],
         "study": sections.of_study(report, len(groups)),

@@ -1,6 +1,7 @@
 """A step holds what it is counted to hold, and the batch that fits is the largest."""
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -164,7 +165,9 @@ def test_a_row_that_cannot_be_counted_leaves_the_others(shell):
         "-m", "ninefold", "fits", *IMAGES, "compile.mode=null,default", "memory=1GiB", code=2
     )
     assert "compile.mode=null " in done.stdout
-    assert done.stderr.startswith("error: compile.mode=default: what a compiler fuses is not")
+    said, error = done.stderr.splitlines()[:2]  # what is counted at once, before the figures
+    assert re.fullmatch(r"counting a step of convnet on \w+ \(\d+ examples\), adamw", said)
+    assert error.startswith("error: compile.mode=default: what a compiler fuses is not")
 
 
 def test_each_process_of_fsdp_holds_its_part_of_the_optimizers_state(tmp_path):

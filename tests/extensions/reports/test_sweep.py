@@ -44,7 +44,7 @@ def test_the_value_with_the_best_score_is_the_answer_on_console_page_and_in_repo
     assert "| **optimizer.lr=0.001** | 97.50" in (folder / "report.md").read_text()
     page = (folder / "report.html").read_text()
     assert lead in page
-    assert page.count("<table>") == 2  # by value, and every run
+    assert page.count("<table") == 2  # by value, and every run
     assert 'class="plot"' not in page
     answer = json.loads((folder / "report.json").read_text())["answer"]
     assert (answer["lead"], answer["decided"]) == (lead, False)
@@ -95,6 +95,20 @@ def test_a_long_search_shows_its_best_values(tmp_path):
     assert "10 further values are left out." in found.answer.table.about
     few = built(recorded(sweep(tmp_path / "few", *runs[:9])))
     assert [row[0] for row in rows_of(few)] == [f"optimizer.lr={n}" for n in range(8, -1, -1)]
+
+
+def test_a_search_of_very_many_values_has_no_verdicts_and_says_so(tmp_path, monkeypatch):
+    runs = [
+        result(seed=seed, accuracy=0.5 + n / 100 + seed / 1000, overrides=[f"optimizer.lr={n}"])
+        for n in range(6) for seed in range(3)
+    ]  # fmt: skip
+    folder = sweep(tmp_path, *runs)
+    assert "not tested" not in " ".join(built(recorded(folder)).answer.caveats)
+    monkeypatch.setattr("ninefold.extensions.reports.sweep.MOST_TESTED", 5)
+    found = built(recorded(folder)).answer
+    assert not found.decided
+    assert [text for text in found.caveats if "values are not tested" in text]
+    assert found.lead == "optimizer.lr=5 has the best accuracy: 55.10 %."
 
 
 def test_a_sweep_of_times_alone_names_the_fastest_value(tmp_path):
