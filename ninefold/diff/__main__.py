@@ -113,10 +113,10 @@ def run(words: Sequence[str]) -> None:
         at_end(cleanup_commands(made))
         check_out(made, asked.link, asked.setup)
         one, other = two(asked, made)
-        if replace(one, name=other.name) == other:
-            answer = of_two_starts(one, keep, asked)
-        elif asked.resume:
+        if asked.resume:
             answer = resumed(one, other, keep, asked.steps, asked.kill_after)
+        elif replace(one, name=other.name) == other:
+            answer = of_two_starts(one, keep, asked)
         else:
             answer = compared((one, other), keep, asked)
     print(answer["text"], file=sys.stderr if asked.json == output.STDOUT else sys.stdout)

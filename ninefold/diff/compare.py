@@ -258,8 +258,7 @@ def find(one: Training, other: Training) -> Found:
             step = found.steps - bool(waiting)
             first = waiting[0] if waiting else beyond[0]
             found.first, found.others = (step, first), beyond
-            saturated = GROWTH * before > MOST and not waiting
-            found.grown = saturated and first.distance < 1 and first.phase != "input"
+            found.grown = is_grown(first, before)
             return found
         harmless |= {(each.phase, each.name) for each in waiting}
         harmless |= {(d.phase, d.name) for d in beyond if d.phase not in ("param", "state")}
@@ -269,6 +268,7 @@ def find(one: Training, other: Training) -> Found:
         many = [each for each in waiting if is_most(each.phase, waiting, all_)]
         if many:
             found.first, found.others = (found.steps, many[0]), beyond
+            found.grown = is_grown(many[0], before)
             return found
         small = [
             each.distance
@@ -289,6 +289,11 @@ def disagreement(training: Training) -> tuple[int, str] | None:
             if any(distance(entry, of[name], True) > AGREED for of in others if name in of):
                 return step, name
     return None
+
+
+def is_grown(first: Difference, before: float) -> bool:
+    """Whether a difference may be rounding that has grown over the steps."""
+    return GROWTH * before > MOST and first.distance < 1 and first.phase != "input"
 
 
 def is_deciding(each: Difference) -> bool:

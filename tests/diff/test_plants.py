@@ -3,7 +3,7 @@
 import pytest
 
 from tests.conftest import Shell
-from tests.diff.plants import CONTROLS, PLANTS, wrong
+from tests.diff.plants import CONTROLS, PLANTS, Plant, one, wrong
 
 pytestmark = pytest.mark.slow
 STARTS, RIGHT, CONTROL_STARTS = 10, 9, 20
@@ -20,3 +20,13 @@ def test_no_start_of_a_script_without_a_mistake_is_said_to_part(shell: Shell, na
     plant = CONTROLS[name]
     found = [wrong(plant, plant.found(shell, seed)) for seed in range(CONTROL_STARTS)]
     assert not any(found), found
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "high"])
+@pytest.mark.parametrize("network", ["dense", "convolutions", "attention", "groups"])
+def test_rounding_in_a_hundred_steps_is_no_mistake(shell, network, optimizer, dtype) -> None:
+    words = f"--network {network} --optimizer {optimizer} --dtype {dtype}"
+    both = [one(f"rounding.py {words} --micro {micro}") for micro in (1, 4)]
+    found = Plant(("--steps=100", *both), {}).found(shell, 0)
+    assert found["kind"] in ("equal", "rounding"), found["text"]
