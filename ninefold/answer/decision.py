@@ -1,9 +1,9 @@
 """Decides which contestant to use, and who is measured further.
 
-The rule, stated once: named is the simplest of those that are shown, with 95 % confidence, to be at
-most `same` (2 %) slower than the fastest acceptable one, and that are not shown to be slower than
-another. If none is, the fastest so far is named, and nothing is decided. Acceptable is what is not
-excluded, and whose score is shown to be safe. The sentences are elsewhere.
+The rule, stated once. A contestant is acceptable if it is not excluded and its score is shown to be
+safe. It is near the fastest if it is shown, with 95 % confidence, to be at most `same` (2 %) slower
+than the fastest acceptable one, and not shown to be slower than any. Named is the simplest that is
+near; if none is, the fastest so far, and nothing is decided. The sentences are in `words`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ class Decision(Generic[Known]):
     named: the one that is shown to be it if `decided`, else the fastest so far; None without one.
     candidates: the acceptable ones, the simplest first.
     chance: the confidence, 0 to 1, that `named` is within `same` of the fastest candidate; None
-        where it is the only one, so that none is claimed.
+        if it is the only candidate: there is nothing to be confident of.
     may_be: those that may be the fastest acceptable one, the simplest first.
-    unscored: those not shown to be slower whose score is not yet known to be safe.
-    out: those, safe or not yet, that are shown not to be the fastest acceptable one: by all pairs
-        together, or by this smaller question alone.
+    unscored: those whose score is not yet known to be safe, and that are neither shown to be slower
+        nor as fast as `named` and less simple.
+    out: those, safe or not yet, that are shown not to be the fastest acceptable one, by the
+        verdicts on pairs or by the standing against the fastest. What ties with `named` is in
+        neither.
     """
 
     facts: Known
@@ -113,7 +115,7 @@ def best_of(facts: Facts, candidates: Sequence[Name]) -> tuple[Name, Standing]:
 def left_of_best(facts: Facts) -> tuple[Name | None, list[Name]]:
     """Return who is the best so far, and who is measured further until that is decided.
 
-    Whoever is not shown to have a worse score may be it. The controls of those that are left are
+    Whoever is not shown to have a worse score may be the best. The controls of those that are left are
     measured with them.
     """
     candidates = [
@@ -132,7 +134,10 @@ def left_of_best(facts: Facts) -> tuple[Name | None, list[Name]]:
 
 
 def left_of_pairs(pairs: Iterable[Pair], without: Collection[Name] = ()) -> set[Name]:
-    """Return who is measured further until each of these pairs is decided."""
+    """Return who is measured further until each of these pairs is decided.
+
+    without: a pair with one of these is passed over.
+    """
     both = [{pair.first, pair.second} for pair in pairs if pair.verdict in UNDECIDED]
     return set().union(*(names for names in both if not names & {*without}))
 

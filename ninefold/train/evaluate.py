@@ -287,7 +287,7 @@ def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
             merged[group] = wanted[group]
             merged.choices[group] = wanted.choices[group]
         elif merged[group] is None and group in ASSUMED:
-            merged[group] = OmegaConf.load(CONF / group / f"{ASSUMED[group]}.yaml")
+            merged[group] = option_of(group, ASSUMED[group])
             merged.choices[group] = ASSUMED[group]
         if merged[group] is None:
             raise ConfigError(
@@ -304,6 +304,12 @@ def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
         if wanted.get(group) is not None:
             merged[group] = without_references(known, group)
     return merged
+
+
+def option_of(group: str, name: str) -> Any:
+    """An option of conf/, with what it extends."""
+    own: Any = OmegaConf.load(CONF / group / f"{name}.yaml")
+    return OmegaConf.merge(*(option_of(group, base) for base in own.pop("defaults", ())), own)
 
 
 def without_references(known: DictConfig, group: str) -> Any:
