@@ -115,8 +115,8 @@ def best_of(facts: Facts, candidates: Sequence[Name]) -> tuple[Name, Standing]:
 def left_of_best(facts: Facts) -> tuple[Name | None, list[Name]]:
     """Return who is the best so far, and who is measured further until that is decided.
 
-    Whoever is not shown to have a worse score may be the best. The controls of those that are left are
-    measured with them.
+    Whoever is not shown to have a worse score may be the best. The controls of those that are left
+    are measured with them.
     """
     candidates = [
         name
