@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -140,7 +141,8 @@ def log_step(run: TrainingRun) -> bool:
         "loss": found.last.mean().item(),
         "lr": state.optimizer.param_groups[0]["lr"],
         "scale": state.scaler.get_scale(),
-        "images_per_second": state.step * run.batch_size / run.clock.seconds,
+        # The steps before those of a turn are not on the clock: there may be none so far.
+        "images_per_second": state.step * run.batch_size / (run.clock.seconds or math.inf),
         **run.clip.metrics(),
     }
     for logger in run.loggers:

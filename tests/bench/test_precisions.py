@@ -126,7 +126,7 @@ def test_a_plain_loop_computes_in_each_precision_and_its_loss_in_float32(shell: 
     command = ("--minutes=0.5", f"{sys.executable} train.py")
     done = shell.run("-m", "ninefold", "bench", "-v", "--precisions=fp32,bf16", *command)
     assert done.returncode in (0, 9), done.stderr
-    seen = "Seen in the first step: fp32 in float32, bf16 in bfloat16, by autocast of the hook."
+    seen = "Seen in the first step: fp32 in float32, bf16 in bfloat16, by autocast that bench adds."
     assert seen in done.stdout
 
 

@@ -123,7 +123,7 @@ def test_pretrained_weights_are_read_by_new_runs_only_and_fetched_by_the_launche
     resumed, evaluated, refused = one_after_another(
         shell,
         ["train.py", "resume=run", "max_steps=2", "trust=true"],
-        ["evaluate.py", "ckpt=run", "hydra.run.dir=evaluation"],
+        ["evaluate.py", "ckpt=run", "trust=true", "hydra.run.dir=evaluation"],
         [*job, "hydra.run.dir=refused"],
         env={"TORCH_HOME": str(empty)},
     )
