@@ -55,15 +55,11 @@ EXAMPLES = """examples:
 
 def parser() -> Parser:
     """All options."""
-    found = Parser(
-        "see its options",
-        "--help",
-        prog=typed_as("bench"),
-        description="Which of these commands that train with torch takes less time per step? They "
-        "alternate in short turns, unedited.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    found = parser_of(
+        "bench",
+        "Which of these commands that train with torch takes less time per step? They alternate in "
+        "short turns, unedited.",
+        EXAMPLES,
     )
     add = found.add_argument
     add(
@@ -141,6 +137,19 @@ def parser() -> Parser:
         help="write the answer for a pull request into a regular file, or to stdout (-)",
     )
     return found
+
+
+def parser_of(command: str, description: str, examples: str) -> Parser:
+    """The parser of a command that starts several commands, without options."""
+    return Parser(
+        "see its options",
+        "--help",
+        prog=typed_as(command),
+        description=description,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
 
 
 def add_shared(add: Callable[..., object]) -> None:

@@ -114,17 +114,22 @@ class Command:
         """The file for its output in a round."""
         return keep / folder_name(self.name) / f"{number + 1}.log"
 
+    @property
+    def python_path(self) -> str:
+        """Its PYTHONPATH, in front of which is the folder of what is loaded into it."""
+        before = self.variables.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
+        return f"{INJECT}{os.pathsep}{before}" if before else str(INJECT)
+
     def hooks(self, path: Path, one_optimizer: bool) -> dict[str, str]:
         """The variables that load the hook.
 
         path: of the socket that it connects to. one_optimizer: whether the command is known to have
         no other one, so that its first step says already which ends a step.
         """
-        before = self.variables.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
         port = os.environ.get("MASTER_PORT", str(free_port()))
         found = {
             guardian.TOKEN: str(path),
-            "PYTHONPATH": f"{INJECT}{os.pathsep}{before}" if before else str(INJECT),
+            "PYTHONPATH": self.python_path,
             "MASTER_PORT": port,
             "PET_MASTER_PORT": os.environ.get("PET_MASTER_PORT", port),  # torchrun's own
             "PET_LOG_DIR": os.environ.get("PET_LOG_DIR", str(path.with_name("torchrun"))),

@@ -17,7 +17,7 @@ from ninefold.answer.facts import facts_of
 from ninefold.answer.screen import NOTES, more_notes, screen
 from ninefold.answer.times import Times, times
 from ninefold.bench import precisions
-from ninefold.bench.contestant import INJECT, Command, tail
+from ninefold.bench.contestant import Command, tail
 from ninefold.bench.whole import run_whole
 from ninefold.errors import ConfigError, one_line
 from ninefold.files import read_json, read_text
@@ -211,10 +211,9 @@ def in_folder(log: Path, score: str) -> object:
 
 def seeded(command: Command, seed: int, said: Path) -> Command:
     """A command whose seeds are those of a round. said: for what its network computes in."""
-    before = command.variables.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
     variables = {
         **command.variables,
-        "PYTHONPATH": f"{INJECT}{os.pathsep}{before}" if before else str(INJECT),
+        "PYTHONPATH": command.python_path,
         "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", str(seed)),
         "NINEFOLD_BENCH_SEED": str(seed),
     }

@@ -24,11 +24,15 @@ def level_of_next(kept: Sequence[bool]) -> float:
     """Return the level of the next test. kept: of each test before, whether its change was."""
     wealth, last = ALPHA * (1 - ALPHA), 0
     for number, was_kept in enumerate(kept, start=1):
-        spent = wealth / (2 + number - 1 - last)
-        wealth += ALPHA if was_kept else -spent
+        wealth += ALPHA if was_kept else -_spends(wealth, number - last)
         last = number if was_kept else last
-    spends = wealth / (2 + len(kept) - last)
+    spends = _spends(wealth, len(kept) + 1 - last)
     return spends / (1 + spends)
+
+
+def _spends(wealth: float, place: int) -> float:
+    """What of its wealth a test spends. place: of the tests since a change was kept, from 1."""
+    return wealth / (1 + place)
 
 
 def read(path: Path) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from ninefold.bench.__main__ import (
     finished,
     of_revisions,
     parse,
+    parser_of,
     with_values,
 )
 from ninefold.bench.contestant import Command
@@ -32,7 +33,6 @@ from ninefold.diff.twice import SOURCES, needed
 from ninefold.errors import ConfigError, Parted
 from ninefold.exits import exit_code_of
 from ninefold.parser import Parser
-from ninefold.places import typed_as
 from ninefold.process import scratch
 
 EXAMPLES = """examples:
@@ -53,16 +53,12 @@ SWITCHED = {
 
 def parser() -> Parser:
     """All options."""
-    found = Parser(
-        "see its options",
-        "--help",
-        prog=typed_as("diff"),
-        description="Where do two trainings part? Both commands run for a few steps, unedited and "
-        "with the same seeds, and the first thing is named that differs by more than rounding. One "
-        "command alone is started twice as it is.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    found = parser_of(
+        "diff",
+        "Where do two trainings part? Both commands run for a few steps, unedited and with the "
+        "same seeds, and the first thing is named that differs by more than rounding. One command "
+        "alone is started twice as it is.",
+        EXAMPLES,
     )
     add = found.add_argument
     add(
