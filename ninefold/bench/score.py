@@ -136,7 +136,7 @@ def judge(scores: Numbers, rule: Rule, names: Sequence[str] = "AB") -> Judgement
     """Judge B against A by paired scores, of three seeds at least, as a study judges its scores.
 
     A change is kept if its gain is shown to be above 0, and discarded if the gain is shown to be
-    below the margin; of a gain between the two, the second is what counts.
+    below the margin; if both are shown, it is discarded, and if neither, more runs are asked for.
     """
     sign = -1.0 if rule.better == "less" else 1.0
     columns = zip(names, zip(*scores, strict=True), strict=True)
@@ -210,7 +210,7 @@ def in_folder(log: Path, score: str) -> object:
 
 
 def seeded(command: Command, seed: int, said: Path) -> Command:
-    """A command whose seeds are those of a round. said: for what its network computes in."""
+    """A command with the seeds of a round; the run writes its precision to the file `said`."""
     variables = {
         **command.variables,
         "PYTHONPATH": command.python_path,
