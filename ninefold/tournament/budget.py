@@ -28,7 +28,8 @@ class Budget:
 
     seconds: of all. rounds: at most. usual: rounds that the time is divided into, if starts leave
         time for it.
-    turns: of each contestant in a round; None: as many as there is time for. turns_at_least: then.
+    turns: of each contestant in a round; None: as many as there is time for. turns_at_least: then,
+        if FEWEST rounds of them fit.
     one_process: whether all rounds are of one process, which starts nothing: all have as many
         turns.
     extends: share of the time that a further round may take for those whose turns were disturbed.
@@ -95,7 +96,8 @@ class Budget:
         if self.one_process:
             return before or blocks_of_round(int(left / together))
         pairs = min(round(training / (2 * together)), MAX_TURNS // 2)
-        return max(2 * pairs, self.turns_at_least)
+        fit = int(self.seconds / FEWEST / together)
+        return max(2 * pairs, min(self.turns_at_least, fit - fit % 2), MIN_TURNS)
 
 
 def blocks_of_round(fit: int) -> int:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median_low
 from typing import NamedTuple
 
 LEAD_SECONDS = 0.04  # of a turn that are not timed: its threads wake in another cell's caches
@@ -20,7 +21,8 @@ LEAD_SECONDS_OF_SEVERAL = 0.3
 MIN_STEPS = 2  # timed steps of a turn, unless
 SLOW_STEP = 1.0  # seconds: a step that takes as long is a turn by itself
 CYCLE = 4  # timed steps of a turn where time allows: what comes every few steps is then in most
-CYCLE_SHARE = 1 / 12  # of the time that one turn of each may take for that
+TURN_SHARE = 1 / 12  # of the time that the timed steps of one turn of each may take
+REACH = 8  # times the steps of a typical process: whoever has taken more is not caught up with
 MIN_TURNS = 2  # of each in a round, the second in the reversed order
 MOST_OFFSET, OFFSET_SHARE = 15, 1 / 48  # steps of a drawn offset, and the time that they may take
 # A long stretch of training alone: steps, and seconds that it has at least and that suffice.
@@ -69,15 +71,26 @@ class Asked(NamedTuple):
 def turn_steps(asked: Sequence[Asked], seconds: float) -> tuple[int, int]:
     """Return the untimed and the timed steps of a turn, which are the same for all.
 
-    They are the most that any asks for. A turn has a step of each worker of a loader, as every such
-    step may wait. seconds: of the comparison.
+    They are the most that any asks for, unless speeds are so far apart that the slowest would take
+    the time with them. A turn has a step of each worker of a loader, as every such step may wait.
+    seconds: of the comparison.
     """
     steps = [each.step for each in asked]
-    fit = int(CYCLE_SHARE * seconds / sum(steps))
-    cycle = min(max(CYCLE, *(each.workers for each in asked)), fit)
+    fit = int(TURN_SHARE * seconds / sum(steps))
     least = 1 if min(steps) >= SLOW_STEP else MIN_STEPS
     lead = max(math.ceil(each.lead / each.step) for each in asked)
-    return lead, max(least, cycle, *(each.timed for each in asked))
+    timed = max(CYCLE, *(max(each.workers, each.timed) for each in asked))
+    return max(1, min(lead, fit // 2)), max(least, min(timed, fit))
+
+
+def common_start(taken: Collection[int], further: int) -> int:
+    """Return after how many steps of a process all begin their turns.
+
+    It is `further` steps after the one that has taken most, but for those that are so fast that the
+    others would not catch up with them in time. taken: steps of each process.
+    """
+    reach = REACH * median_low(taken)
+    return max(steps for steps in taken if steps <= reach) + further
 
 
 def offset(seed: str, steps: Iterable[float], seconds: float) -> int:

@@ -19,7 +19,15 @@ from ninefold.errors import Failure
 from ninefold.tournament.budget import LOOKS, Budget, shortest
 from ninefold.tournament.contestant import Contestant, Ended, Entries, Look, Pace, Taken
 from ninefold.tournament.neighbors import NeighborLoad
-from ninefold.tournament.plan import Asked, Turn, drawn, offset, stretch_steps, turn_steps
+from ninefold.tournament.plan import (
+    Asked,
+    Turn,
+    common_start,
+    drawn,
+    offset,
+    stretch_steps,
+    turn_steps,
+)
 from ninefold.tournament.taken import BUSY, TakenTurn, TurnLog, counted
 from ninefold.types import LEAST_ROUNDS
 
@@ -303,7 +311,7 @@ class Tournament:
             return
         walls = [paces[name].wall for name in taken]
         further = offset(f"{self.seed}/warm/{number}", walls, self._budget.seconds)
-        self._goal = max(self._goal, max(taken.values()) + further)
+        self._goal = max(self._goal, common_start(taken.values(), further))
         for name, steps in taken.items():
             if (left := self._goal - steps) > 0:
                 try:

@@ -11,7 +11,7 @@ from ninefold.api.session import steps_budget
 from ninefold.bench.engine import budget_of as bench_budget
 from ninefold.study.timing import budget_of
 from ninefold.tournament.budget import LATE, LEAST_ROUNDS, Budget, blocks_of_round
-from ninefold.tournament.plan import Asked, offset, stretch_steps, turn_steps
+from ninefold.tournament.plan import Asked, common_start, offset, stretch_steps, turn_steps
 
 
 def study_budget(seconds: float, **own: Any) -> Budget:
@@ -61,6 +61,23 @@ def test_steps_so_long_that_a_cycle_takes_the_time_are_few() -> None:
     assert turn_steps(asked(1.0, 4.0, workers=8), 120) == (1, 2)
     assert turn_steps(asked(9.0, 9.0), 120) == (1, 1)
     assert offset("seed", [9.0, 9.0], 120) == 0
+
+
+def test_turns_of_speeds_far_apart_take_a_twelfth_of_the_time_and_their_lead_half_of_that() -> None:
+    steps = 0.0003, 0.036, 0.036  # without reading, and two that wait for their data
+    lead, timed = turn_steps(asked(*steps), 30)
+    assert 1.25 - sum(steps) < lead * sum(steps) <= 1.25
+    assert 2.5 - sum(steps) < timed * sum(steps) <= 2.5
+
+
+def test_all_begin_with_the_one_that_has_taken_most_but_for_what_is_far_faster() -> None:
+    assert common_start([11, 40, 40], 3) == 43
+    assert common_start([31, 63, 4096], 3) == 66
+
+
+def test_a_round_has_the_turns_that_are_asked_for_where_six_such_rounds_fit() -> None:
+    budget = Budget(seconds=120, turns_at_least=12)
+    assert [budget.count({"a": turn}, 1.0, 120, 0) for turn in (0.1, 3.0, 15.0)] == [12, 6, 2]
 
 
 def test_the_steps_before_the_first_turn_are_drawn_up_to_fifteen() -> None:
