@@ -400,7 +400,7 @@ def graphs(sitting: Sitting) -> None:
     for option in OPTIONS:
         own = (option, f"max_steps={steps}", "epochs=100000", "checkpoint.every=null")
         found = sitting.train(option, *sitting.job(), "amp=bf16", *own)
-        sitting.figures[f"{option}: images/s"] = found.get("images_per_second")
+        sitting.figures[f"{option}: images/s"] = found.get("examples_per_second")
 
 
 @part("1", 60, works())

@@ -54,7 +54,7 @@ def two_processes(handicap: bool) -> Iterator[Turns]:
     ddp = ("parallel=ddp", "parallel.processes=2", f"log_every={1 if handicap else 10}")
 
     def speed(*cell: str) -> float:
-        found = launched(*common, *cell).images_per_second
+        found = launched(*common, *cell).examples_per_second
         assert found is not None
         return found
 

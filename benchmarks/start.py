@@ -85,7 +85,7 @@ def launches(handicap: bool) -> Iterator[Turns]:
 def nine(handicap: bool) -> Iterator[Turns]:
     def sweep() -> float:
         folder = new()
-        study = ("experiments=nine_way", "study.ask=[accuracy]", "seed=0")
+        study = ("experiments=nine_way", "study.ask=[score]", "seed=0")
         wall = run(TRAIN, *study, f"hydra.sweep.dir={folder}", delay=10.0 * handicap)
         found = [json.loads(path.read_text()) for path in folder.glob("*/result.json")]
         return wall / sum(each["train_seconds"] + each["evaluate_seconds"] for each in found)

@@ -193,7 +193,7 @@ class Command:
         def make() -> float | None:
             """Return the best score."""
             result = self.runs.run_settled(job, Path(config.hydra.runtime.output_dir)).result
-            return None if result is None else result.best_accuracy
+            return None if result is None else result.best_score
 
         try:
             done = composition.in_run_folder(make)

@@ -70,7 +70,7 @@ def objective(result: Result, sweeper: DictConfig) -> float | None:
     With its sign turned where the sweeper maximizes and less of the score is better: which of the
     two is known only when a run has built its task.
     """
-    best, score = result.best_accuracy, result.scoring
+    best, score = result.best_score, result.scoring
     turned = score.better == "less" and sweeper.get("direction") == "maximize"
     return -best if turned and best is not None else best
 

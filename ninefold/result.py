@@ -12,10 +12,11 @@ import msgspec
 
 from ninefold.files import read_json, write_json
 from ninefold.places import option_files
-from ninefold.score import IMAGES, SCORE, SHARE, Counted, Score
+from ninefold.score import IMAGES, SCORE, SHARE, Counted, Score, by_present_keys
 from ninefold.secrets import redacted
 
 FILE = "result.json"
+VERSION = 2  # of its keys
 Number = int | float  # as it is written: 10 epochs are 10, not 10.0
 NUMERICS = "numerics.npz"  # in a run folder: loss, gradient, update of the first steps
 PROCESSES = "parallel.processes"  # a study that sweeps it has a cell for each number of them
@@ -102,13 +103,13 @@ class Result:
 
     Unknown values are None.
 
-    accuracy: the task's score on the test set, with the last weights.
-    score, score_unit, score_better, score_margin: what it is, see Score.
+    score: of the task on the test set, with the last weights.
+    score_name, score_unit, score_better, score_margin: what it is, see Score.
     scores: further figures of the task on the test set, by Figure.key.
     figures: name, unit and better of each of these whose task gives them.
-    val_accuracy, val_loss, val_count: of the validation split; None if there is none.
+    val_score, val_loss, val_count: of the validation split; None if there is none.
     selection: the set that best.pt and patience are selected on, val or test.
-    best_accuracy: the best score on that set.
+    best_score: the best score on that set.
     exit_code: exit code of a command that makes this run alone.
     epochs: epochs trained, a fraction if max_steps ended one early.
     planned_epochs: epochs to train if patience does not end the run earlier.
@@ -125,7 +126,7 @@ class Result:
         replicas train what one does; None: it was not tried.
     resident_bytes: of the examples that are on the GPU of a process; 0: none are.
     units, units_per_example: what a throughput is shown in, such as tokens, and how many of them an
-        example has; images_per_second itself is of examples, whatever these are. None: images.
+        example has; examples_per_second itself is of examples, whatever these are. None: images.
     turns: turns of a timing run; None of a run that was trained as a whole.
     stretch_seconds: seconds per step of a long stretch that it trained alone after its turns.
     train_seconds: training steps only (the inner clock).
@@ -148,6 +149,7 @@ class Result:
 
     status: str
     error: str | None = None
+    version: int = VERSION
     exit_code: int = 0
     study: str | None = None
     parallel: str | None = None
@@ -180,18 +182,18 @@ class Result:
     planned_epochs: Number | None = None
     steps: int | None = None
     skipped_steps: int | None = None
-    accuracy: Number | None = None
-    best_accuracy: Number | None = None
+    score: Number | None = None
+    best_score: Number | None = None
     test_loss: Number | None = None
     test_count: int | None = None
-    score: str | None = None
+    score_name: str | None = None
     score_unit: str | None = None
     score_better: str | None = None
     score_margin: Number | None = None
     scores: dict[str, Number | None] = field(default_factory=dict)
     figures: dict[str, dict[str, str]] = field(default_factory=dict)
     selection: str | None = None
-    val_accuracy: Number | None = None
+    val_score: Number | None = None
     val_loss: Number | None = None
     val_count: int | None = None
     compile_seconds: Number | None = None
@@ -201,7 +203,7 @@ class Result:
     epoch_seconds: list[Number] = field(default_factory=list)
     turns: int | None = None
     stretch_seconds: Number | None = None
-    images_per_second: Number | None = None
+    examples_per_second: Number | None = None
     units: str | None = None
     units_per_example: int | None = None
     phase_seconds: dict[str, Number] = field(default_factory=dict)
@@ -218,7 +220,7 @@ class Result:
         """What its score is; that of a result which does not say what is better is a share."""
         unit = SHARE if self.score_better is None else self.score_unit or ""  # runs.csv has no ""
         better = "less" if self.score_better == "less" else "more"
-        return Score(self.score or SCORE, unit, better, self.score_margin)
+        return Score(self.score_name or SCORE, unit, better, self.score_margin)
 
     @property
     def counting(self) -> Counted:
@@ -231,7 +233,8 @@ class Result:
         """The result in a result.json. Raises ValueError if it is damaged."""
         if not isinstance(stored, dict) or not isinstance(stored.get("status"), str):
             raise ValueError(f"{FILE} is not a JSON object with a status")
-        known = {key: value for key, value in stored.items() if value is not None}
+        present = by_present_keys(stored)
+        known = {key: value for key, value in present.items() if value is not None}
         try:
             return msgspec.convert(known, Result)
         except msgspec.ValidationError as problem:

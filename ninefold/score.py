@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 SCORE = "accuracy"  # the score's name in results that name none
+# What keys of results, evaluations and checkpoints were called before they had a version.
+FORMER_KEYS = {
+    "score": "score_name",
+    "accuracy": "score",
+    **{f"{which}_accuracy": f"{which}_score" for which in ("best", "val", "test")},
+    "images_per_second": "examples_per_second",
+}
 PHASES = ("data", "transfer", "forward", "backward", "optimizer")  # of a training step
 SHARE = "share"  # the unit of a number from 0 to 1, which is shown in percent
 
@@ -53,6 +62,13 @@ class Score:
 
 
 ACCURACY = Score(SCORE)
+
+
+def by_present_keys(stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what was stored by the keys of today."""
+    if not any(key in stored for key in FORMER_KEYS if key != "score"):
+        return stored
+    return {FORMER_KEYS.get(key, key): value for key, value in stored.items()}
 
 
 @dataclass(frozen=True)

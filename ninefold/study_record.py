@@ -117,9 +117,10 @@ class StudyRecord:
 
     @property
     def asked(self) -> list[str]:
-        """What it asks: `time`, `accuracy` or both. Null, in old studies: no times in turns."""
+        """What it asks: `time`, `score` or both. Null, in old studies: no times in turns."""
         asked = self._settings.get("ask")
-        return asked if isinstance(asked, list) and asked else ["accuracy"]
+        known = asked if isinstance(asked, list) else []
+        return ["score" if each == "accuracy" else each for each in known] or ["score"]
 
     @property
     def ends_when_decided(self) -> bool:

@@ -223,9 +223,9 @@ GrayLevels = Annotated[
     If(different),
 ]
 Questions = Annotated[
-    list[Literal["time", "accuracy"]] | None,
-    Allowed("[time], [accuracy], [time, accuracy] or null is allowed"),
-    If(lambda value: value in (None, ["time"], ["accuracy"], ["time", "accuracy"])),
+    list[Literal["time", "score"]] | None,
+    Allowed("[time], [score], [time, score] or null is allowed"),
+    If(lambda value: value in (None, ["time"], ["score"], ["time", "score"])),
 ]
 
 # Devices

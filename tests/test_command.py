@@ -37,7 +37,7 @@ def test_compare_is_a_sweep_of_what_differs_here_unless_the_arguments_say_otherw
     assert command.compared([]) == ["-m", *CELLS]
     assert command.compared(["model=mlp"]) == ["-m", *CELLS, "model=mlp"]
     assert command.compared(["-m", "amp=fp32"]) == [CELLS[0], *CELLS[2:], "-m", "amp=fp32"]
-    assert command.compared(["study.ask=[accuracy]"])[1:3] == CELLS[:2]
+    assert command.compared(["study.ask=[score]"])[1:3] == CELLS[:2]
 
 
 def test_compare_says_that_it_leaves_bf16_out_unless_precisions_are_named(capsys):

@@ -18,14 +18,15 @@ from ninefold.files import write_durably, write_json
 from ninefold.machine import GPU_VARIABLES
 from ninefold.measure.environment import environment
 from ninefold.result import FILE, Result, option_name
+from ninefold.score import by_present_keys
 from tests.forks import exit_code, fork
 
 FULL = Result(
     status="ok", parallel="ddp", amp="scaler", dataset="digits", model="convnet", seed=3,
     dtype="bfloat16", grad_scaler=True, processes=2, replicas=2, devices=["cpu", "cpu"], threads=2,
-    batch_size=64, epochs=1.5, steps=33, skipped_steps=0, accuracy=0.9, best_accuracy=0.95,
+    batch_size=64, epochs=1.5, steps=33, skipped_steps=0, score=0.9, best_score=0.95,
     test_loss=0.25, test_count=360, train_seconds=1.5, total_seconds=2.5, epoch_seconds=[1.0, 0.5],
-    images_per_second=1408.0, phase_seconds={"data": 0.1}, peak_memory_bytes=[1, 2],
+    examples_per_second=1408.0, phase_seconds={"data": 0.1}, peak_memory_bytes=[1, 2],
     notes=["Größe: 8×8\nand a second line"], environment={"torch": "2.15", "driver": None},
 )  # fmt: skip
 
@@ -48,8 +49,17 @@ def test_a_run_of_the_users_classes_has_their_names_unless_an_option_of_hers_has
 def test_unknown_values_are_null(tmp_path):
     Result(status="failed", error="error: ...").write(tmp_path)
     found = json.loads((tmp_path / FILE).read_text())
-    assert found["accuracy"] is None
+    assert found["score"] is None
     assert Result.read(tmp_path) == Result(status="failed", error="error: ...")
+
+
+def test_former_names_are_read_as_those_of_today():
+    said = {"status": "ok", "accuracy": 54.0, "best_accuracy": 53.0, "score": "RMSE"}
+    found = Result.of({**said, "images_per_second": 9.0})
+    assert (found.score, found.best_score, found.score_name) == (54.0, 53.0, "RMSE")
+    assert found.examples_per_second == 9.0
+    lines = by_present_keys({"test_accuracy": 0.5, "loss": 1.0})
+    assert lines == {"test_score": 0.5, "loss": 1.0}
 
 
 def test_keys_of_another_version_are_ignored(tmp_path):

@@ -86,8 +86,8 @@ def compare(
     minutes: of timing, for all configurations together. A second round may take half a minute
         more: one round has no error estimate.
     at_most: minutes after which everything is stopped, with the answer so far; None: no limit.
-    ask: time, or time and accuracy, which trains each configuration once per seed. None: time, and
-        accuracy where `test` is given.
+    ask: time, or time and score, which trains each configuration once per seed. None: time, and
+        score where `test` is given.
     seeds, epochs: full training runs of each configuration, for accuracy, and their length; None:
         the epochs of conf/train.yaml.
     processes: of ddp and the like on a CPU; on GPUs there is one for each.
@@ -106,7 +106,7 @@ def compare(
     if at_most is not None:
         check_number("at_most", at_most, MAX_TIME)
     if ask is None:
-        ask = ["time"] if test is None else ["time", "accuracy"]
+        ask = ["time"] if test is None else ["time", "score"]
     ask = listed(ask)
     compared = asked_axes(device, parallel, amp)
     objects = gather(model, dataset, loss, test, metric, forward, optimizer, ask)
@@ -131,7 +131,7 @@ def compare(
     chosen |= {k: n for k, n in (("epochs", epochs), ("threads", threads)) if n is not None}
     if isinstance(optimizer, str):
         chosen["optimizer"] = optimizer
-    if "accuracy" in ask:
+    if "score" in ask:
         chosen["seed"] = f"range(0,{seeds})"
     words = [*(f"{key}={value}" for key, value in chosen.items()), *listed(overrides)]
     command = ["--config-dir", str(place / OPTIONS), "-m", *words]

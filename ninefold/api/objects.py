@@ -202,17 +202,17 @@ def _require_functions(loss: Any, metric: Any, forward: Any) -> None:
 
 def _measured(ask: Sequence[str], test: Any, metric: Any, forward: Any) -> str | None:
     """What evaluations score by: the metric's name, ACCURACY, or None for the loss."""
-    if "accuracy" in ask and test is None:
+    if "score" in ask and test is None:
         raise ConfigError(
             "ask",
-            "accuracy",
+            "score",
             "there is no test set to measure it on",
             "test=DATASET is needed",
             "pass one, or ask for time alone",
         )
     if metric is not None:
         return _option_name("metric", name_of(metric))
-    return ACCURACY if "accuracy" in ask and forward is None else None
+    return ACCURACY if "score" in ask and forward is None else None
 
 
 def _require_model(model: Any) -> None:

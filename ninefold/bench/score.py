@@ -142,7 +142,7 @@ def judge(scores: Numbers, rule: Rule, names: Sequence[str] = "AB") -> Judgement
     columns = zip(names, zip(*scores, strict=True), strict=True)
     values = {name: dict(enumerate(of)) for name, of in columns}
     settings = Settings(margin=rule.margin, better=rule.better, looks=len(SEEDS), level=rule.level)
-    [pair] = compare_values([], values, settings).accuracy
+    [pair] = compare_values([], values, settings).score
     found, low, high = pair.difference or 0.0, pair.low, pair.high
     sure = settings.confidence
     if low is None or high is None or low == high:  # how scores of few digits vary is not known

@@ -98,7 +98,7 @@ def _not_in_turns(when: Callable[[Job], object], wrong: str, example: Job) -> Co
         lambda job: "time" in (job["study.ask"] or []) and when(job),
         wrong,
         "configurations alternate, in processes that are alive at the same time",
-        "leave it out, or set study.ask=[accuracy]",
+        "leave it out, or set study.ask=[score]",
         example={"study.ask": ["time"], **example},
     )
 

@@ -219,9 +219,9 @@ class StudyKeys(Section, kw_only=True):
     """Rounds of full training runs; null: one for each seed of the sweep, auto: until the answer is
     decided."""
     ask: Questions = None
-    """What to compare. time: speed, in turns. accuracy: scores of full training runs. null: both,
+    """What to compare. time: speed, in turns. score: of full training runs. null: both,
     if only parallel, amp and parallel.processes are swept, without launch.inline or another
-    launcher of Hydra's than basic; else accuracy."""
+    launcher of Hydra's than basic; else score."""
     pairs: Literal["best", "all"] = "best"
     """What the speed comparison decides. best: the fastest; others are eliminated. all: every
     pair."""

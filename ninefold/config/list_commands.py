@@ -55,13 +55,13 @@ They take turns, beside a copy of the first. Says which to use, how sure that is
 Examples:
   {compare} model=mlp batch_size=256
   {compare} model=resnet18 dataset=cifar10 dataset.root=data dataset.download=true
-  {compare} parallel=none,ddp amp=fp32,bf16 'study.ask=[time,accuracy]' seed=0,1,2
+  {compare} parallel=none,ddp amp=fp32,bf16 'study.ask=[time,score]' seed=0,1,2
 
 What to compare and for how long:
   parallel=A,B              any of {parallel}
   amp=A,B                   any of {amp}
   study.time_budget=N       minutes of timing, {minutes} by default
-  study.ask=[time,accuracy] compare accuracy too, which trains each combination once per seed
+  study.ask=[time,score] compare accuracy too, which trains each combination once per seed
   launch.cpu_processes=N    processes of ddp and its like on a CPU, {processes} by default
   hydra.sweep.dir=FOLDER    where its files go: a new folder
   study.resume=FOLDER       resume a comparison that was interrupted

@@ -24,7 +24,7 @@ class Evaluation:
     scores: Scores
 
     @property
-    def accuracy(self) -> float:
+    def score(self) -> float:
         """The task's score."""
         return self.scores.score
 

@@ -41,7 +41,7 @@ def train(run: Training) -> Evaluations:
             clock.stop()
         loss = mean_loss(run)  # raises if the run has diverged: it is not worth evaluating
         evaluations = evaluate_splits(run)
-        record(run, loss, evaluations.selecting.accuracy)
+        record(run, loss, evaluations.selecting.score)
     return evaluations or evaluate_splits(run)
 
 
@@ -112,9 +112,9 @@ def record(run: Training, loss: float, score: float) -> None:
         state.schedule.end_epoch(loss)
         state.losses.start_epoch()
     state.measured = state.step
-    best = not state.best_step or run.score.beats(score, state.best_accuracy)
+    best = not state.best_step or run.score.beats(score, state.best_score)
     if best:
-        state.best_accuracy, state.best_step = score, state.step
+        state.best_score, state.best_step = score, state.step
     run.after_recording(best)
 
 

@@ -19,6 +19,7 @@ from ninefold.engine.parallel import Parallel, RankContext, gather
 from ninefold.engine.schedule import Schedule, require_counts
 from ninefold.engine.task import buffers
 from ninefold.errors import error_text, one_line
+from ninefold.score import by_present_keys
 
 COUNTERS = ("step", "measured", "best_step", "skipped")  # in a checkpoint
 
@@ -32,7 +33,7 @@ class State:
     task: the task, whose loss may change buffers of its own.
     step: optimizer steps so far, which is also the position in the data.
     measured: the step of the latest evaluation. best_step: of the best one.
-    best_accuracy: the score of the best evaluation; -1 before the first.
+    best_score: the score of the best evaluation; -1 before the first.
     train_seconds, evaluate_seconds, epoch_seconds: of the inner clock, of all evaluations, and of
     the inner clock in each epoch.
     origin: sentences about the weights that the run began with, on rank 0.
@@ -48,7 +49,7 @@ class State:
     step: int = 0
     measured: int = 0
     best_step: int = 0
-    best_accuracy: float = -1.0
+    best_score: float = -1.0
     train_seconds: float = 0.0
     evaluate_seconds: float = 0.0
     epoch_seconds: list[float] = field(default_factory=list)
@@ -89,7 +90,7 @@ class State:
             "step": self.step,
             "measured": self.measured,
             "best_step": self.best_step,
-            "best_accuracy": self.best_accuracy,
+            "best_score": self.best_score,
             "train_seconds": self.train_seconds,
             "evaluate_seconds": self.evaluate_seconds,
             "epoch_seconds": self.epoch_seconds,
@@ -137,7 +138,7 @@ class State:
         self.step, self.measured = saved["step"], saved["measured"]
         self.best_step = saved["best_step"]
         with _restoring("figures"):
-            self.best_accuracy = float(saved["best_accuracy"])
+            self.best_score = float(by_present_keys(saved)["best_score"])
             self.train_seconds = float(saved["train_seconds"])
             self.evaluate_seconds = float(saved["evaluate_seconds"])
             self.epoch_seconds = list(map(float, saved["epoch_seconds"]))

@@ -99,8 +99,8 @@ class Training:
 
     def best(self, score: float) -> float:
         """The best score so far, with that of a new evaluation."""
-        known = self.state.best_step > 0 and not self.score.beats(score, self.state.best_accuracy)
-        return self.state.best_accuracy if known else score
+        known = self.state.best_step > 0 and not self.score.beats(score, self.state.best_score)
+        return self.state.best_score if known else score
 
     @property
     def evaluation_due(self) -> bool:

@@ -126,8 +126,8 @@ class Runs:
             of = ", in several commands" if resumed else f" of {total:.2f} s"
             score = found.scoring
             print(
-                f"{score.name} {score.text(found.accuracy or 0.0)} "
-                f"(best {score.text(found.best_accuracy or 0.0)})  trained {trained:.2f} s{of}  "
+                f"{score.name} {score.text(found.score or 0.0)} "
+                f"(best {score.text(found.best_score or 0.0)})  trained {trained:.2f} s{of}  "
                 f"folder {folder}",
                 flush=True,
             )

@@ -120,7 +120,7 @@ class TurnTaker:
             turns=len(turns),
             stretch_seconds=stretch,
             train_seconds=(found.steps or 0) * seconds,
-            images_per_second=(found.batch_size or 0) / seconds,
+            examples_per_second=(found.batch_size or 0) / seconds,
         )
         try:
             result.write(self.spec.folder, **in_columns(turns))

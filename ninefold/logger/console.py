@@ -28,14 +28,14 @@ class Console:
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self._bar.update(step - self._bar.n)
         if "loss" in values:
-            speed = values["images_per_second"] * self._counted.per_example
+            speed = values["examples_per_second"] * self._counted.per_example
             shown = f"{speed:,.0f} {self._counted.name}/s"
             self._bar.set_postfix_str(f"loss {values['loss']:.4f}, {shown}")
-        if "test_accuracy" in values:
+        if "test_score" in values:
             line = f"epoch {values['epoch']:.4g}  step {step}"
             for split in ("val", "test"):
-                if f"{split}_accuracy" in values:
-                    shown = self._score.text(values[f"{split}_accuracy"])
+                if f"{split}_score" in values:
+                    shown = self._score.text(values[f"{split}_score"])
                     line += f"  {split} {self._score.name} {shown}"
                     if self._score.name != "loss":  # of a loss of one's own, which is the score
                         line += f"  {split} loss {values[f'{split}_loss']:.4f}"

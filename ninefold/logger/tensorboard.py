@@ -31,7 +31,7 @@ class TensorBoard:
             for key, value in run.settings.items()
         }
         score = re.sub(r"[^\w.-]", "_", run.score)  # TensorBoard allows no blanks in a tag
-        self._scores = {f"{split}_accuracy": f"{split}_{score}" for split in ("test", "val")}
+        self._scores = {f"{split}_score": f"{split}_{score}" for split in ("test", "val")}
         self._final: dict[str, float] = {}
         self._waiting: list[tuple[int, float, dict[str, float]]] = []
         self._written = 0.0

@@ -47,7 +47,7 @@ def estimate(values: Mapping[int, float]) -> Estimate:
 
 def compare(
     timings: Sequence[Timings],
-    accuracy: Values,
+    scores: Values,
     settings: Settings,
     controls: Sequence[tuple[Name, Name]] = (),
     copies: Sequence[tuple[Name, Name]] | None = None,
@@ -60,7 +60,7 @@ def compare(
     What an earlier look has shown stays.
 
     timings: at each look, of which the last is this one; each has the cells of this one
-    accuracy: scores by cell and seed, in percent if a share; may be empty
+    scores: by cell and seed, in percent if a share; may be empty
     controls: pairs of cells that do the same work in the same time; unless they show that they do
         not, the mean of both is what is compared with others
     copies: pairs that do the same work, None: the controls
@@ -79,15 +79,15 @@ def compare(
         looks.append((seen, own))
     log_floor = math.log1p(floor) + _shown(control)
     sign = 1.0 if settings.better == "more" else -1.0  # below, more is better
-    points = differences(sign * _table(accuracy), _places(list(accuracy), copies))
+    points = differences(sign * _table(scores), _places(list(scores), copies))
     of_scores = settings.level / settings.looks
-    accuracy_pairs = _pairs(
-        list(accuracy), points, settings.margin, settings.level, lambda _: of_scores, BY_SCORE
+    score_pairs = _pairs(
+        list(scores), points, settings.margin, settings.level, lambda _: of_scores, BY_SCORE
     )
-    safety = _safety(list(accuracy), points, accuracy_pairs, settings)
+    safety = _safety(list(scores), points, score_pairs, settings)
     return Comparison(
         seconds=[_above(pair, log_floor) for pair in pairs],
-        accuracy=accuracy_pairs if sign > 0 else [_turned(pair) for pair in accuracy_pairs],
+        score=score_pairs if sign > 0 else [_turned(pair) for pair in score_pairs],
         safety=safety if sign > 0 else [_turned_back(test) for test in safety],
         control=control,
         floor=math.expm1(log_floor),

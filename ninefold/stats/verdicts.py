@@ -222,7 +222,7 @@ class Comparison:
     """
 
     seconds: list[Pair]
-    accuracy: list[Difference]
+    score: list[Difference]
     safety: list[Safety]
     control: Control | None = None
     floor: float = 0.0

@@ -139,7 +139,7 @@ class Study:
         self._plan, self._recording, self._settings = plan, recording, settings
         self._launch, self._concurrent = launch, concurrent
         self._timing = timing
-        self._trains = "accuracy" in settings["ask"]
+        self._trains = "score" in settings["ask"]
         self._screen = screen
         self._schedule = RoundSchedule(plan, recording, settings, screen.note)
         self.finished = False

@@ -38,7 +38,7 @@ class End:
         """result: of the run, None if it left none."""
         if result is None or result.status != "ok":
             return cls(cell, "failed" if result is None else result.status)
-        trained, score = result.train_seconds, result.accuracy
+        trained, score = result.train_seconds, result.score
         seconds = trained / result.epochs if trained is not None and result.epochs else None
         return cls(cell, result.status, seconds, score, result.scoring)
 

@@ -86,7 +86,7 @@ def planned(composition: Composition) -> PlannedStudy:
         raise Refused(problems)
     if settings["study"]["ask"] is None:
         turns = launcher == "basic" and not config.launch.inline and cells.compares_cells
-        settings["study"]["ask"] = ["time", "accuracy"] if turns else ["accuracy"]
+        settings["study"]["ask"] = ["time", "score"] if turns else ["score"]
     return PlannedStudy(
         config, composition.as_yaml(), folder, cells, settings, resumed is not None, launcher
     )

@@ -309,7 +309,7 @@ class Timing(Entries):
             command="time",
             quiet=True,
             tries_one_thread=tries,
-            evaluates="accuracy" in self._recording.asked and not self._recording.timing,
+            evaluates="score" in self._recording.asked and not self._recording.timing,
             threads=threads,
         )
         write_job(spec, job)

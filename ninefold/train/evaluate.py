@@ -98,10 +98,10 @@ def evaluate(spec: RunSpec) -> None:
             return
         scores, score = result.scores, scoring(task)
         content = {
-            "accuracy": result.accuracy,
+            "score": result.score,
             "loss": result.loss,
             "count": result.count,
-            "score": score.name,
+            "score_name": score.name,
             "score_unit": score.unit,
             "score_better": score.better,
             "scores": scores.figures,

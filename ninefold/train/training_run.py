@@ -119,7 +119,7 @@ class TrainingRun(Training):
             return
         values = {"epoch": state.step / self.batches.steps_per_epoch}
         for split, evaluation in found.by_split().items():
-            values |= {f"{split}_loss": evaluation.loss, f"{split}_accuracy": evaluation.accuracy}
+            values |= {f"{split}_loss": evaluation.loss, f"{split}_score": evaluation.score}
         values["seconds"] = self.clock.seconds
         for logger in self.loggers:
             logger.log(state.step, values)
@@ -142,7 +142,7 @@ def log_step(run: TrainingRun) -> bool:
         "lr": state.optimizer.param_groups[0]["lr"],
         "scale": state.scaler.get_scale(),
         # The steps before those of a turn are not on the clock: there may be none so far.
-        "images_per_second": state.step * run.batch_size / (run.clock.seconds or math.inf),
+        "examples_per_second": state.step * run.batch_size / (run.clock.seconds or math.inf),
         **run.clip.metrics(),
     }
     for logger in run.loggers:

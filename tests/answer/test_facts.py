@@ -17,7 +17,7 @@ from tests.study.test_timing import study
 RECORDINGS = sorted(path.parent for path in ROOT.glob("experiments/*/*/runs.csv"))
 OF_RESULT = [each.name for each in fields(Result)]
 KEPT = ("settings", "timings", "safe", "copies", "measured_with", "failed", "scores")
-COMPARED = ("seconds", "accuracy", "safety", "control", "floor")
+COMPARED = ("seconds", "score", "safety", "control", "floor")
 
 
 def test_there_are_recordings() -> None:

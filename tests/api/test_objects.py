@@ -134,7 +134,7 @@ REFUSED: list[tuple[str, Call]] = [
         "optimizer=SGD: it holds the parameters of another model; .*lambda parameters",
         comparing(net, (X, Y), LOSS, optimizer=torch.optim.SGD(net().parameters(), 0.1)),
     ),
-    ("ask=accuracy: there is no test set", comparing(net, (X, Y), LOSS, ask=("time", "accuracy"))),
+    ("ask=score: there is no test set", comparing(net, (X, Y), LOSS, ask=("time", "score"))),
 ]  # fmt: skip
 
 

@@ -337,7 +337,7 @@ def test_a_schedule_of_several_goes_on_after_its_state_was_taken_back(tmp_path):
 def test_a_restored_run_goes_on_exactly_where_it_was(tmp_path, scaler):
     run = fresh(0, scaler)
     advance(run, 7)
-    run.best_accuracy, run.train_seconds, run.evaluate_seconds = 0.75, 12.5, 2.5
+    run.best_score, run.train_seconds, run.evaluate_seconds = 0.75, 12.5, 2.5
     run.epoch_seconds = [5.0, 7.5]
     Checkpoints(tmp_path, keep=1).save(run.capture(Single(), ALONE), best=False)
     expected = advance(run, 7)
@@ -346,7 +346,7 @@ def test_a_restored_run_goes_on_exactly_where_it_was(tmp_path, scaler):
     advance(other, 2)
     other.restore(read(tmp_path / "last.pt"), Single(), ALONE)
     assert other.step == 7
-    assert (other.best_accuracy, other.train_seconds, other.evaluate_seconds) == (0.75, 12.5, 2.5)
+    assert (other.best_score, other.train_seconds, other.evaluate_seconds) == (0.75, 12.5, 2.5)
     assert other.epoch_seconds == [5.0, 7.5]
     assert int(other.scaler.skipped) == (1 if scaler else 0)
     if scaler:
@@ -381,7 +381,7 @@ def test_memory_that_runs_out_in_a_resume_is_not_the_checkpoints_fault(tmp_path,
         ("scheduler.last_epoch", 10**30, "last_epoch: a count is expected, it is 1000"),
         ("optimizer", None, "it does not fit this run; "),
         ("model", [1], "it does not fit this run; "),
-        ("best_accuracy", None, "it does not fit this run; "),
+        ("best_score", None, "it does not fit this run; "),
         ("epoch_seconds", ["x"], "it does not fit this run; "),
     ],
 )

@@ -15,7 +15,7 @@ UNUSED = "parallel.find_unused_parameters=true"
 @pytest.mark.slow
 def test_a_key_of_one_strategy_is_set_in_its_configurations_of_a_sweep(shell):
     given = ["-m", UNUSED, "amp=fp32", "max_steps=2", "logger=quiet", "study.rounds=1"]
-    common = [*given, "study.ask=[accuracy]", "launch.cpu_processes=2", "hydra.sweep.dir=sweep"]
+    common = [*given, "study.ask=[score]", "launch.cpu_processes=2", "hydra.sweep.dir=sweep"]
     done = shell.train(*common, "parallel=none,ddp", code=0)
     assert "different conditions" not in done.stdout
     jobs = {path.parent.name: read(path) for path in shell.folder.glob("sweep/*/config.yaml")}

@@ -170,7 +170,7 @@ def test_a_run_that_is_over_and_resumed_keeps_what_it_measured(shell, begun):
     interrupted(run)
     shell.train("resume=run", code=0)
     found = result(run)
-    assert found["accuracy"] == json.loads(before)["accuracy"]
+    assert found["score"] == json.loads(before)["score"]
     assert (found["peak_memory_bytes"], found["phase_seconds"]) == ([], {})
     assert any("resumed at its end" in note for note in found["notes"])
 

@@ -78,12 +78,10 @@ def test_a_run_selects_on_its_validation_split_and_measures_both(shell):
         code=0,
     )
     folder = shell.folder / "run"
-    found, val = result(folder), metrics(folder, "val_accuracy")
-    assert (
-        len(val) == len(metrics(folder, "test_accuracy")) == len(metrics(folder, "val_loss")) == 4
-    )
+    found, val = result(folder), metrics(folder, "val_score")
+    assert len(val) == len(metrics(folder, "test_score")) == len(metrics(folder, "val_loss")) == 4
     assert (found["selection"], found["val_count"], found["test_count"]) == ("val", 40, 360)
-    assert found["best_accuracy"] == max(val)
-    assert found["val_accuracy"] == val[-1]
-    assert found["accuracy"] == metrics(folder, "test_accuracy")[-1]
+    assert found["best_score"] == max(val)
+    assert found["val_score"] == val[-1]
+    assert found["score"] == metrics(folder, "test_score")[-1]
     assert not any("test set" in note for note in found["notes"])

@@ -77,7 +77,7 @@ def state_hash(run: Path) -> str:
             digest.update(f"{name} {value}".encode())
     for line in (run / "metrics.jsonl").read_text().splitlines():
         values = json.loads(line)
-        for key in ("images_per_second", "seconds"):
+        for key in ("examples_per_second", "seconds"):
             values.pop(key, None)
         digest.update(json.dumps(values, sort_keys=True).encode())
     return digest.hexdigest()

@@ -269,7 +269,7 @@ def test_hosts_without_common_files_train_and_evaluate(hosts, shell):
     assert [end.code for end in ended.values()] == [0, 0], ended
     found = json.loads((shell.folder / "evaluation" / "evaluation.json").read_text())
     assert (found["hosts"], found["count"]) == (2, trained["test_count"])
-    assert found["accuracy"] == trained["accuracy"]
+    assert found["score"] == trained["score"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.faults.runs import RUN, state_hash
 KILLS = 3
 STUDY = [
     "-m", *RUN, "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "seed=0", "threads=2",
-    "launch.cpu_processes=2", "study.ask=[accuracy]",
+    "launch.cpu_processes=2", "study.ask=[score]",
 ]  # fmt: skip
 
 
@@ -39,6 +39,6 @@ def test_a_study_killed_three_times_at_random_moments_equals_one_that_was_not(sh
     assert [run.name for run in cut] == [run.name for run in whole]
     for one, other in zip(whole, cut, strict=True):
         assert state_hash(one) == state_hash(other), one.name
-        assert result(one)["accuracy"] == result(other)["accuracy"]
+        assert result(one)["score"] == result(other)["score"]
     rounds = json.loads((shell.folder / "cut" / "sweep.json").read_text())["rounds"]
     assert [len(entry["runs"]) for entry in rounds] == [9]

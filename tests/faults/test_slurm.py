@@ -182,7 +182,7 @@ def test_a_job_that_is_requeued_goes_on_to_the_same_end(login, references, optio
 
 SUBMITIT = [
     *(*TRAIN, "-m", *TWO[:-2], "hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=40"),
-    *("hydra.launcher.nodes=2", "study.ask=[accuracy]", "hydra.sweep.dir=sweep"),
+    *("hydra.launcher.nodes=2", "study.ask=[score]", "hydra.sweep.dir=sweep"),
 ]
 
 

@@ -15,7 +15,7 @@ from tests.conftest import Shell
 from tests.faults.refusals import LINE, Done
 
 SMALL = ("launch.inline=true", "max_steps=1", "clock.warmup=0", "logger=quiet")
-STUDY = ("-m", "amp=fp32,autocast", "seed=0", *SMALL, "study.ask=[accuracy]")
+STUDY = ("-m", "amp=fp32,autocast", "seed=0", *SMALL, "study.ask=[score]")
 PRECIOUS = "precious\n"
 
 Plant = Callable[[Path, Path], object]

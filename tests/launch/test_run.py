@@ -104,9 +104,9 @@ def test_a_run_folder_holds_what_was_promised_and_learns_the_digits(whole):
         assert (run / name).is_file(), name
     assert list((run / "tensorboard").glob("events.*"))
     found = result(run)
-    assert found["accuracy"] >= 0.95
-    assert found["accuracy"] == metrics(run, "test_accuracy")[-1]
-    assert found["best_accuracy"] == max(metrics(run, "test_accuracy"))
+    assert found["score"] >= 0.95
+    assert found["score"] == metrics(run, "test_score")[-1]
+    assert found["best_score"] == max(metrics(run, "test_score"))
     assert len(found["epoch_seconds"]) == found["epochs"] == found["planned_epochs"] == 5
     assert sum(found["epoch_seconds"]) == pytest.approx(found["train_seconds"])
     assert found["train_seconds"] < found["total_seconds"]

@@ -49,7 +49,7 @@ def test_a_logger_from_outside_sees_the_result(here, tmp_path):
     seen = json.loads((run / "toy.json").read_text())
     assert seen["written"]
     assert seen["steps"] == [2, 4, 4]
-    for key in ("accuracy", "steps", "status", "train_seconds"):
+    for key in ("score", "steps", "status", "train_seconds"):
         assert seen["result"][key] == result(run)[key]
     assert (run / "metrics.jsonl").exists()
     assert not (run / "tensorboard").exists()
@@ -87,8 +87,8 @@ def test_a_logger_that_cannot_be_closed_is_a_warning_after_a_run_that_is_ok(here
 
 # The score
 
-VALUES = {"epoch": 1.0, "test_loss": 0.5, "test_accuracy": 0.25, "val_loss": 0.4,
-          "val_accuracy": 0.75, "seconds": 2.0}  # fmt: skip
+VALUES = {"epoch": 1.0, "test_loss": 0.5, "test_score": 0.25, "val_loss": 0.4,
+          "val_score": 0.75, "seconds": 2.0}  # fmt: skip
 
 
 def logged(logger: type[Logger], folder: Path, score: str) -> None:
@@ -122,7 +122,7 @@ def test_tensorboard_names_the_score_at_its_step_and_keeps_hyper_parameters(tmp_
 def test_metrics_jsonl_keeps_one_key_for_the_score_of_any_task(tmp_path):
     logged(JSONLines, tmp_path, "mean IoU")
     [line] = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    assert json.loads(line)["test_accuracy"] == 0.25
+    assert json.loads(line)["test_score"] == 0.25
 
 
 def test_a_part_of_a_run_that_logs_nothing_leaves_the_final_metrics_as_they_are(tmp_path):

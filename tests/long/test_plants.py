@@ -12,7 +12,7 @@ from tests.conftest import Shell
 
 pytestmark = pytest.mark.slow
 HERE = "+optimizer.here=${parallel._target_}"
-STUDY = ["experiments=nine_way", "study.ask=[accuracy]", "epochs=1", "seed=0"]
+STUDY = ["experiments=nine_way", "study.ask=[score]", "epochs=1", "seed=0"]
 
 
 def doubled_under_ddp(parameters: Any, here: str, lr: float, **rest: Any) -> torch.optim.AdamW:

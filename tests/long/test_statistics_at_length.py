@@ -113,10 +113,10 @@ def found(truth: Truth, count: int) -> Found:
         fastest += all(
             find(comparison.seconds, cell, FAST).verdict == "faster" for cell in CELLS[:-1]
         )
-        worse += find(comparison.accuracy, NONE, FAST).verdict == "worse"
+        worse += find(comparison.score, NONE, FAST).verdict == "worse"
         others += any(
             pair.verdict in DIFFERENT
-            for pair in (*comparison.seconds, *comparison.accuracy)
+            for pair in (*comparison.seconds, *comparison.score)
             if pair.second != FAST
         )
     return Found(faster / count, fastest / count, worse / count, others / count)
@@ -201,10 +201,10 @@ def test_more_rounds_settle_more() -> None:
         for study in Truth(rounds=rounds).studies(count):
             seen = compare(*study, Settings())
             ties += sum(pair.verdict == "tie" for pair in seen.seconds)
-            level += sum(pair.verdict == "tie" for pair in seen.accuracy)
+            level += sum(pair.verdict == "tie" for pair in seen.score)
             safe += sum(one.verdict == "safe" for one in seen.safety)
         shares.append((ties / count / 36, level / count / 36, safe / count / 8))
-        named = zip(("ties_of_seconds", "ties_of_accuracy", "safe"), shares[-1], strict=True)
+        named = zip(("ties_of_seconds", "ties_of_score", "safe"), shares[-1], strict=True)
         say(f"nothing differs, {rounds} rounds", **dict(named))
     for settled in zip(*shares, strict=True):
         assert sorted(settled) == list(settled)

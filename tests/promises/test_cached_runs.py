@@ -38,7 +38,7 @@ def same(folders: list[Path]) -> None:
         found = weights(read(other / "checkpoints" / "last.pt"))
         assert all(torch.equal(expected[key], found[key]) for key in expected), other.name
         assert metrics(other, "loss") == metrics(first, "loss")
-        assert result(other)["accuracy"] == result(first)["accuracy"]
+        assert result(other)["score"] == result(first)["score"]
         assert result(other)["val_loss"] == result(first)["val_loss"]
 
 

@@ -113,7 +113,7 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     env = {"PYTHONPATH": f"{ROOT}:{EXAMPLES}/language:{EXAMPLES}/multilabel"}
-    sweep = ["study.ask=[accuracy]", "hydra.sweep.dir=sweep", "parallel.processes=auto"]
+    sweep = ["study.ask=[score]", "hydra.sweep.dir=sweep", "parallel.processes=auto"]
     alone = ["parallel=ddp", "hydra.run.dir=killed", KILLING]
     (killed,) = one_after_another(shell, ["train.py", *words, *alone], env={**env, "KILL": "1"})
     assert killed.returncode == 5, killed
@@ -182,7 +182,7 @@ def test_every_cell_says_what_was_in_force(cells):
 
 def test_a_run_that_was_killed_and_resumed_is_bitwise_one_that_never_stopped(project, cells):
     killed, whole = project / "killed", cells["ddp", "fp32"]
-    for key in ("loss", "lr", "test_loss", "test_accuracy"):
+    for key in ("loss", "lr", "test_loss", "test_score"):
         assert metrics(killed, key) == metrics(whole, key), key
     ours, theirs = (read(run / "checkpoints" / "last.pt") for run in (killed, whole))
     for key in ours.keys() - {"config", "train_seconds", "evaluate_seconds", "epoch_seconds"}:
@@ -194,9 +194,9 @@ def test_an_evaluation_of_one_process_finds_the_figures_of_a_run_of_two(project)
     trained = result(project / "killed")
     for key in ("score", "score_unit", "score_better", "figures"):
         assert found[key] == trained[key], key
-    for key in ("accuracy", "scores"):
+    for key in ("score", "scores"):
         assert found[key] == pytest.approx(trained[key], rel=1e-6), key
     assert found["count"] == trained["test_count"]
     best = min if trained["score_better"] == "less" else max
-    selecting = metrics(project / "killed", f"{trained['selection']}_accuracy")
-    assert trained["best_accuracy"] == best(selecting)
+    selecting = metrics(project / "killed", f"{trained['selection']}_score")
+    assert trained["best_score"] == best(selecting)

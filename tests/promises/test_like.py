@@ -60,7 +60,7 @@ if __name__ == "__main__":
     data = torch.randn(256, 1, 4, 4), torch.randint(4, (256,))
     answer = ninefold.compare(
         Net, data, nn.functional.cross_entropy, parallel="none", amp="fp32", test=data,
-        ask="accuracy", seeds=1, epochs=1, threads=1, folder="study", show=False,
+        ask="score", seeds=1, epochs=1, threads=1, folder="study", show=False,
         overrides=["optimizer.lr=0.05"],
     )
     print("train with it:", answer.train)

@@ -63,7 +63,7 @@ def test_the_dataset_model_precision_and_logger_recipes_train_together(shell, mi
         "amp=brief", "logger=csvfile", "batch_size=16", "epochs=1", "log_every=1", code=0,
     )  # fmt: skip
     lines = (only_run(shell.folder) / "losses.csv").read_text().splitlines()
-    assert [line.partition(",")[0] for line in lines] == ["1", "2", "3", "4", "accuracy"]
+    assert [line.partition(",")[0] for line in lines] == ["1", "2", "3", "4", "score"]
 
 
 def test_the_preparation_task_and_schedule_recipes_train_together(shell, mine):
@@ -76,7 +76,7 @@ def test_the_preparation_task_and_schedule_recipes_train_together(shell, mine):
     folder = only_run(shell.folder)
     assert metrics(folder, "lr") == pytest.approx([0.005, 0.01, 0.01, 0.009])
     found = result(folder)
-    assert found["score"] == "top-k accuracy"
+    assert found["score_name"] == "top-k accuracy"
     assert (found["selection"], found["val_count"], found["test_count"]) == ("val", 16, 32)
 
 
@@ -95,8 +95,8 @@ def test_the_recipe_of_a_task_on_images_scores_them_in_decibels(shell, mine):
         "dataset.test={_target_: pictures.Pictures}", code=0,
     )  # fmt: skip
     found = result(only_run(shell.folder))
-    assert (found["score"], found["score_unit"]) == ("PSNR", "dB")
-    assert 0 < found["accuracy"] < 30
+    assert (found["score_name"], found["score_unit"]) == ("PSNR", "dB")
+    assert 0 < found["score"] < 30
 
 
 def test_the_project_in_one_yaml_and_the_optimizer_with_groups_train(shell, mine):

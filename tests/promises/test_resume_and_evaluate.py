@@ -38,15 +38,15 @@ def test_evaluation_gives_the_figure_of_training_on_any_strategy_and_batch_size(
     for name, words in ways.items():
         done = shell.evaluate(*words, f"hydra.run.dir={name}", code=0)
         found = evaluation(shell.folder / name)
-        assert f"accuracy {found['accuracy']:.4f}" in done.stdout
+        assert f"accuracy {found['score']:.4f}" in done.stdout
         assert found["count"] == trained["test_count"] == 360
         assert set(found["per_class"]) == {str(label) for label in range(10)}
         assert found["weights"] == ("raw" if name == "raw" else "average")
         assert any("moving average" in note for note in found["notes"]) == (name != "raw")
         assert sum(map(sum, found["confusion"])) == 360
     one, two, dp, of_best, raw = (evaluation(shell.folder / name) for name in ways)
-    assert one["accuracy"] == two["accuracy"] == dp["accuracy"] == trained["accuracy"]
-    assert of_best["accuracy"] == trained["best_accuracy"]
+    assert one["score"] == two["score"] == dp["score"] == trained["score"]
+    assert of_best["score"] == trained["best_score"]
     assert raw["loss"] != one["loss"]
 
 
@@ -66,7 +66,7 @@ def test_a_foreign_state_dict_is_evaluated_whatever_its_prefixes(run, shell):
         ["evaluate.py", "ckpt=foreign.pt", *words, "weights=average"],
     )
     assert done.returncode == 0, done.stderr
-    assert f"accuracy {result(run)['accuracy']:.4f}" in done.stdout
+    assert f"accuracy {result(run)['score']:.4f}" in done.stdout
     assert strict.returncode == 3
     assert "1 missing (classifier.bias)" in strict.stderr
     assert partial.returncode == 0, partial.stderr

@@ -25,8 +25,8 @@ def test_scores_by_less_are_minimized_by_a_sweeper_that_maximizes():
     from ninefold.plugins import objective
     from ninefold.result import Result
 
-    rmse = Result("ok", best_accuracy=3.0, score="RMSE", score_unit="m", score_better="less")
-    share = Result("ok", best_accuracy=0.5, score="accuracy")
+    rmse = Result("ok", best_score=3.0, score_name="RMSE", score_unit="m", score_better="less")
+    share = Result("ok", best_score=0.5, score_name="accuracy")
     for direction, found in (("maximize", -3.0), ("minimize", 3.0)):
         assert objective(rmse, OmegaConf.create({"direction": direction})) == found
         assert objective(share, OmegaConf.create({"direction": direction})) == 0.5

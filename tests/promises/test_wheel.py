@@ -220,7 +220,7 @@ def test_a_clone_and_a_wheel_share_runs_and_studies(shell, installed):
     done = typed(shell, installed.bin, "python", "-c", asked)
     assert done.out.strip() == fingerprint.code()
     words = ("amp=fp32,autocast", "seed=0,1", "max_steps=4", "dataset.limit=256")
-    small = ("-m", *words, "study.ask=[accuracy]")
+    small = ("-m", *words, "study.ask=[score]")
     done_here = shell.train(*small, "study.budget=0.001", "hydra.sweep.dir=study", code=0)
     (line,) = re.findall("^resume the study with: (.*)$", done_here.stdout, re.MULTILINE)
     words = shlex.split(line)
@@ -232,7 +232,7 @@ def test_a_clone_and_a_wheel_share_runs_and_studies(shell, installed):
     done = typed(shell, installed.bin, "ninefold", "evaluate", f"ckpt={run}")
     assert done.code == 0
     (found,) = (shell.folder / "outputs" / "evaluate").glob("*/evaluation.json")
-    assert json.loads(found.read_text())["accuracy"] == result(run)["accuracy"]
+    assert json.loads(found.read_text())["score"] == result(run)["score"]
 
 
 @pytest.mark.parametrize("name", ["mine", "with a space, a : and é"])

@@ -27,7 +27,7 @@ def small(folder: Path) -> Path:
     one, all_ = "ddp has one device.", "Memory is that of the process."
     runs = [
         *(result(seed=n, train_seconds=20.0 + n, notes=[all_]) for n in range(2)),
-        *(result("ddp", seed=n, train_seconds=10.0, accuracy=0.89 + n / 100, notes=[one, all_],
+        *(result("ddp", seed=n, train_seconds=10.0, score=0.89 + n / 100, notes=[one, all_],
                  peak_memory_bytes=[300 * 2**20, 100 * 2**20]) for n in range(2)),
     ]  # fmt: skip
     return sweep(folder, *runs, study="small", question="which is faster?", runs=4)
@@ -42,7 +42,7 @@ def nine_cells(folder: Path) -> Path:
             seconds = (20.0 if cell.amp == "fp32" else 10.0) * (0.8 if cell == DDP_AUTOCAST else 1)
             runs.append(result(
                 cell.parallel, cell.amp, seed, train_seconds=seconds * chance.gauss(1, 0.002),
-                accuracy=0.9 + common + chance.gauss(0, 0.0003) - 0.03 * (cell == NONE_SCALER),
+                score=0.9 + common + chance.gauss(0, 0.0003) - 0.03 * (cell == NONE_SCALER),
                 dtype="float32" if cell.amp == "fp32" else "bfloat16",
                 grad_scaler=cell.amp == "scaler",
             ))  # fmt: skip
@@ -78,7 +78,7 @@ def broken(folder: Path) -> Path:
         "evaluation/config.yaml": "seed: 0\nchoices:\n  parallel: ddp\n",  # no unfinished run
         "evaluation/evaluation.json": "{}",
     }
-    texts = ["{", "[]", '{"accuracy": 1}', '{"status": "ok", "seed": "x"}']
+    texts = ["{", "[]", '{"score": 1}', '{"status": "ok", "seed": "x"}']
     texts += [json.dumps(result(scores=s)) for s in ([1], {"a": "much"}, {"a": 1e99}, "text")]
     files |= {f"unreadable/{n}/result.json": text for n, text in enumerate(texts)}
     for name, text in files.items():

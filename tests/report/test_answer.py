@@ -80,15 +80,15 @@ def test_curves_are_the_evaluations_of_the_runs(tmp_path):
     sweep(tmp_path, result(), result("dp"))
     lines = [
         {"step": 5, "epoch": 0.5, "loss": 1.5},
-        {"step": 10, "epoch": 1.0, "test_loss": 0.4, "test_accuracy": 0.5, "seconds": 2.5},
-        {"step": 20, "epoch": 2.0, "test_loss": None, "test_accuracy": 0.75},
+        {"step": 10, "epoch": 1.0, "test_loss": 0.4, "test_score": 0.5, "seconds": 2.5},
+        {"step": 20, "epoch": 2.0, "test_loss": None, "test_score": 0.75},
     ]
-    damaged = [f'{{"epoch": 1, "step": 1, "test_accuracy": {each}' for each in ("[", "1e400}")]
+    damaged = [f'{{"epoch": 1, "step": 1, "test_score": {each}' for each in ("[", "1e400}")]
     text = "\n".join([*map(json.dumps, lines), *damaged])
     (tmp_path / "runs" / "0_none_fp32" / "metrics.jsonl").write_text(text)
     write(tmp_path)
     points = read_curves(tmp_path / "report" / "curves.csv")
-    assert [(p.epoch, p.step, p.seconds, p.accuracy, p.loss) for p in points] == [
+    assert [(p.epoch, p.step, p.seconds, p.score, p.loss) for p in points] == [
         (1.0, 10, 2.5, 0.5, 0.4), (2.0, 20, None, 0.75, None)
     ]  # fmt: skip
     assert {point.folder for point in points} == {"runs/0_none_fp32"}
@@ -123,8 +123,8 @@ def runs_of(
             found.append(Run(
                 folder=f"{cell}_{seed}", status="ok", dataset="digits", model="convnet",
                 parallel=parallel, amp=amp, seed=seed, replicas=replicas,
-                devices=["cpu"] * replicas, batch_size=64, epochs=1, accuracy=points / 100,
-                train_seconds=base * chance.gauss(1, noise), images_per_second=1000 / base,
+                devices=["cpu"] * replicas, batch_size=64, epochs=1, score=points / 100,
+                train_seconds=base * chance.gauss(1, noise), examples_per_second=1000 / base,
                 **{"steps": 100, **facts_of(parallel, amp, replicas), **changes},
             ))  # fmt: skip
     return [*found, *map(in_turns, found)]
@@ -140,7 +140,7 @@ def in_turns(run: Run) -> Run:
     taken = TakenTurn(turn=0, seconds=run.step_seconds or 0.0, steps=run.steps or 0)
     return replace(
         run, folder=f"timing/{run.seed}/{run.cell}", turns=1, taken=[taken], round=run.seed,
-        accuracy=None, score=None, scores={},
+        score=None, score_name=None, scores={},
     )  # fmt: skip
 
 
@@ -332,9 +332,7 @@ def test_a_copy_that_is_no_control_of_times_computes_the_same_scores():
     """So two rounds with equal scores are enough to show it, as for every copy."""
     runs = runs_of({NONE: 5.0, DP: 5.5, NONE_AUTOCAST: 4.9}, seeds=2, steps=10**4)
     alike = [
-        replace(
-            run, devices=["NVIDIA H200"], accuracy=run.accuracy and 0.8 + 0.01 * (run.seed or 0)
-        )
+        replace(run, devices=["NVIDIA H200"], score=run.score and 0.8 + 0.01 * (run.seed or 0))
         for run in runs
     ]
     known = evidence(alike)
@@ -624,7 +622,7 @@ def test_more_seeds_are_without_a_budget_only_where_it_would_end_them(budget, en
     rounds = [entry(n, [run.folder for run in runs if run.round == n]) for n in range(3)]
     sweep = {
         "command": "ninefold train experiments=mine seed=0,1,2", "rounds": rounds,
-        "settings": {"study": {"ask": ["accuracy"], "budget": budget}}, "planned_rounds": 3,
+        "settings": {"study": {"ask": ["score"], "budget": budget}}, "planned_rounds": 3,
         "wall_seconds": 200.0,
     }  # fmt: skip
     surer = answer_of(runs, sweep=sweep, report_folder="mine/report").surer
@@ -648,7 +646,7 @@ def test_more_seeds_are_added_to_those_of_the_study_which_would_refuse_others(
     ]
     sweep = {
         "command": "ninefold train experiments=mine seed=9 study.rounds=3", "rounds": made,
-        "settings": {"study": {"ask": ["accuracy"], "rounds": rounds}}, "planned_rounds": 3,
+        "settings": {"study": {"ask": ["score"], "rounds": rounds}}, "planned_rounds": 3,
     }  # fmt: skip
     surer = answer_of(runs, sweep=sweep, report_folder="mine/report").surer
     assert surer is not None
@@ -705,13 +703,13 @@ def test_more_seeds_are_not_trained_for_a_cell_that_none_gives_a_score(
     results = [
         failure(cell.parallel, cell.amp, seed, batch_size=64, epochs=None)
         if cell in never
-        else result(cell.parallel, cell.amp, seed, accuracy=0.8 + open_ * seed * (cell != NONE) / 9)
+        else result(cell.parallel, cell.amp, seed, score=0.8 + open_ * seed * (cell != NONE) / 9)
         for seed in range(3)
         for cell in (NONE, NONE_AUTOCAST, DDP)
     ]
     names = [f"runs/{n}_{each['parallel']}_{each['amp']}" for n, each in enumerate(results)]
     rounds = [entry(n, names[3 * n : 3 * n + 3]) for n in range(3)]
-    study = {"study": {"ask": ["accuracy"], "rounds": "auto"}}
+    study = {"study": {"ask": ["score"], "rounds": "auto"}}
     sweep(tmp_path, *results, rounds=rounds, settings=study, command="train.py", planned_rounds=20)
     assert decided(tmp_path) is ends
     assert read(tmp_path, "train").decided is (ends and not lead.startswith("No answer"))

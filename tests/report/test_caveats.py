@@ -65,7 +65,7 @@ EXAMPLES = [
     ),
     of_runs(trained=False),
     lambda: evidence([run for run in runs_of({NONE: 5.0, DDP: 4.0}) if run.timed or run.seed == 0]),
-    scored(score="RMSE", score_unit="m", score_better="less"),
+    scored(score_name="RMSE", score_unit="m", score_better="less"),
     in_full(),
     in_full(on_hosts=[1, 2]),
     of_study(timing_groups=2),

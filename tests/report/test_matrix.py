@@ -41,7 +41,7 @@ def test_its_figures_are_those_of_report_json_and_it_is_the_first_table(tmp_path
             cell = known[f"{row}-{amp}"]
             seconds, speed = cell["measures"]["seconds"]["mean"], cell["speedup"]["value"]
             figures = [f"{seconds:.4f} s", f"{speed:.2f}×",
-                       f"{cell['measures']['accuracy']['mean']:.2f} %"]  # fmt: skip
+                       f"{cell['measures']['score']['mean']:.2f} %"]  # fmt: skip
             assert " · ".join(figures) in text, (row, amp)
             assert " ".join(figures).replace(" %", "%") in shown, (row, amp)
             assert all(figure in page for figure in figures), (row, amp)

@@ -43,10 +43,10 @@ def result(parallel: str = "none", amp: str = "fp32", seed: int = 0, **changes: 
         **facts_of(parallel, amp, changes.get("replicas", 1)),
         "dataset": "digits", "model": "convnet", "seed": seed, "dtype": "float32",
         "grad_scaler": False, "processes": 1, "replicas": 1, "devices": ["cpu"], "threads": 2,
-        "batch_size": 64, "epochs": 10, "steps": 220, "skipped_steps": 0, "accuracy": 0.9,
-        "best_accuracy": 0.91, "test_loss": 0.1, "test_count": 360, "train_seconds": 20.0,
+        "batch_size": 64, "epochs": 10, "steps": 220, "skipped_steps": 0, "score": 0.9,
+        "best_score": 0.91, "test_loss": 0.1, "test_count": 360, "train_seconds": 20.0,
         "evaluate_seconds": 1.0, "total_seconds": 23.0, "epoch_seconds": [2.0] * 10,
-        "images_per_second": 1000.0, "peak_memory_bytes": [200 * 2**20], "notes": [],
+        "examples_per_second": 1000.0, "peak_memory_bytes": [200 * 2**20], "notes": [],
         "phase_seconds": {
             "data": 1.0, "transfer": 1.0, "forward": 2.0, "backward": 4.0, "optimizer": 2.0
         },
@@ -82,7 +82,7 @@ def sweep(folder: Path, *results: dict, turns: bool = False, **facts: Any) -> Pa
         names = [f"runs/{n}_{each['parallel']}_{each['amp']}" for n, each in enumerate(results)]
         facts.setdefault("rounds", _rounds(zip(names, results, strict=True)))
         facts["timing"] = take_turns(folder, *results)
-    facts.setdefault("settings", {}).setdefault("study", {}).setdefault("ask", ["time", "accuracy"])
+    facts.setdefault("settings", {}).setdefault("study", {}).setdefault("ask", ["time", "score"])
     (folder / "sweep.json").write_text(json.dumps(facts))
     return folder
 
@@ -104,7 +104,7 @@ def take_turns(folder: Path, *results: dict) -> list[dict[str, Any]]:
         name = f"timing/{content['seed']}/{content['parallel']}-{content['amp']}_{said}"
         (folder / name).mkdir(parents=True)
         seconds = content["train_seconds"] / content["steps"]
-        unscored = dict.fromkeys(("accuracy", "best_accuracy", "test_loss", "score"))
+        unscored = dict.fromkeys(("score", "best_score", "test_loss", "score_name"))
         turns = {"turns": 1, "turn_seconds": [seconds], "scores": {}, "figures": {}}
         (folder / name / "result.json").write_text(json.dumps({**content, **unscored, **turns}))
         made.append((name, content))
@@ -201,13 +201,13 @@ def of(way: str = "none", amp: str = "fp32", **values: Sequence[float]) -> list[
     ("runs", "key", "expected"),
     [
         (of("ddp", train_seconds=(20, 40)), "seconds", {"mean": 3.0, "sd": 2**0.5}),
-        (of("ddp", images_per_second=(2000, 6000)), "throughput", {"mean": 4000}),
+        (of("ddp", examples_per_second=(2000, 6000)), "throughput", {"mean": 4000}),
         # Repeats of a seed count as one.
         (of("ddp", seed=(0, 0, 1), train_seconds=(10, 30, 40)), "seconds", {"n": 2, "mean": 3.0}),
         # A run that stopped within an epoch counts the fraction.
         (of("ddp", epochs=(1 / 3,), train_seconds=(1.0,)), "seconds", {"mean": 3.0}),
         # A score that is a share is in percent.
-        (of("ddp", accuracy=(0.885,)), "accuracy", {"mean": 88.5}),
+        (of("ddp", score=(0.885,)), "score", {"mean": 88.5}),
         # What is not ok stays out.
         ([*of("ddp", train_seconds=(20,)), result("ddp", seed=1, status="diverged")], "seconds",
          {"mean": 2.0, "n": 1, "tried": 2}),
@@ -253,7 +253,7 @@ def test_host_names_and_absolute_paths_are_not_recorded(tmp_path):
 
 @pytest.mark.parametrize(("epochs", "difference"), [(20, "-1.91"), (2, "–")])
 def test_a_study_is_compared_with_the_table_after_its_epochs(tmp_path, capsys, epochs, difference):
-    same = {"dataset": "cifar10", "model": "alexnet", "accuracy": 0.8, "epochs": epochs}
+    same = {"dataset": "cifar10", "model": "alexnet", "score": 0.8, "epochs": epochs}
     runs = [result(way, train_seconds=6.0 * epochs, **same) for way in ("none", "ddp")]
     report.write(sweep(tmp_path, *runs))
     script = ROOT / "experiments" / "alexnet_cifar10" / "compare.py"
@@ -280,7 +280,7 @@ def test_the_console_is_a_sentence_a_table_and_a_command_in_few_lines(tmp_path):
 
 
 def test_what_would_make_it_surer_repeats_no_control_characters_of_a_stranger(tmp_path):
-    runs = [result(way, seed=seed, accuracy=0.9 - 0.04 * seed)
+    runs = [result(way, seed=seed, score=0.9 - 0.04 * seed)
             for way in ("none", "ddp") for seed in (0, 1)]  # fmt: skip
     folder = sweep(tmp_path, *runs, turns=True, command="python train.py -m a=\x1b[2J\u202e")
     shown = report.write(folder)
@@ -307,7 +307,7 @@ def test_a_damaged_recording_is_an_error_that_names_the_file(tmp_path):
     report.write(sweep(tmp_path, result()))
     runs = tmp_path / "report" / "runs.csv"
     runs.write_text(runs.read_text().replace("0.9,", "much,"))
-    with pytest.raises(ConfigError, match=r"runs\.csv.*accuracy='much'"):
+    with pytest.raises(ConfigError, match=r"runs\.csv.*score='much'"):
         report.write(tmp_path / "report")
     (tmp_path / "report" / "environment.json").unlink()
     runs.write_text("folder,status\na,ok\n")

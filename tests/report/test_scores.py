@@ -78,7 +78,7 @@ def study(
             path.mkdir(parents=True)
             content = result(
                 cell.parallel, cell.amp, seed, study=None, dataset="own", model="mlp",
-                accuracy=own, score=score.name, score_unit=score.unit, score_better=score.better,
+                score=own, score_name=score.name, score_unit=score.unit, score_better=score.better,
                 score_margin=score.margin, train_seconds=10 * seconds * chance.gauss(1, 0.003),
                 scores={key: value for key, (*_, value) in figures.items()},
                 figures={key: dict(zip(("name", "unit", "better"), kind, strict=False))
@@ -89,7 +89,7 @@ def study(
             made.append(content)
             lines = [
                 {"step": n, "epoch": n, "seconds": seconds * n, "test_loss": 1.0,
-                 "test_accuracy": own - score.sign * 5 * noise * (10 - n)}
+                 "test_score": own - score.sign * 5 * noise * (10 - n)}
                 for n in range(1, 11)
             ]  # fmt: skip
             (path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
@@ -202,19 +202,19 @@ def test_a_plain_number_is_none_in_a_recording_too(tmp_path):
 def test_runs_recorded_without_a_score_are_of_accuracy(shares, tmp_path):
     rows = list(csv.DictReader(shares.text("runs.csv").splitlines()))
     with (tmp_path / "runs.csv").open("w", newline="") as file:
-        kept = [name for name in rows[0] if name not in ("score", "scores", "tf32")]
+        kept = [name for name in rows[0] if name not in ("score_name", "scores", "tf32")]
         table = csv.DictWriter(file, kept, extrasaction="ignore")
         table.writeheader()
         table.writerows(rows)
     runs = read_csv(tmp_path / "runs.csv")
-    assert {run.score_name for run in runs} == {"accuracy"}
+    assert {run.noun for run in runs} == {"accuracy"}
     assert of_figures(runs) == []
 
 
 def test_runs_with_different_scores_are_never_averaged():
     names = ("within 4 mm", "within 2 mm")
-    runs = whole([run for name in names for run in runs_of({NONE: 5.0}, score=name)])
-    found = groups([*runs, replace(runs[0], seed=99, status="failed", score=None)])
+    runs = whole([run for name in names for run in runs_of({NONE: 5.0}, score_name=name)])
+    found = groups([*runs, replace(runs[0], seed=99, status="failed", score_name=None)])
     assert [(group.score, group.ok) for group in found] == [
         ("share within 2 mm", 6), ("share within 4 mm", 6)
     ]  # fmt: skip
@@ -231,7 +231,7 @@ def test_names_from_anybody_are_shown_as_text_only(tmp_path):
 
 
 def test_groups_of_lower_error_come_first():
-    said = {"score": "RMSE", "score_unit": "m", "score_better": "less"}
+    said = {"score_name": "RMSE", "score_unit": "m", "score_better": "less"}
     good = [replace(run, model="good") for run in runs_of({NONE: 5.0}, **said)]
     bad = [replace(run, model="bad") for run in runs_of({NONE: 5.0}, {NONE: 10.0}, **said)]
     assert [group.model for group in largest_first(groups([*bad, *good]))] == ["good", "bad"]
@@ -247,19 +247,19 @@ def test_verdicts_of_errors_mirror_those_of_their_negatives():
     turned = {cell: {seed: -v for seed, v in known.items()} for cell, known in values.items()}
     less = compare({}, values, Settings(margin=0.3, better="less"))
     more = compare({}, turned, Settings(margin=0.3))
-    for one, other in zip(less.accuracy, more.accuracy, strict=True):
+    for one, other in zip(less.score, more.score, strict=True):
         assert (one.verdict, one.p, one.low) == (other.verdict, other.p, -(other.high or 0))
         assert (one.difference, one.high) == (-(other.difference or 0), -(other.low or 0))
     for mine, theirs in zip(less.safety, more.safety, strict=True):
         assert (mine.verdict, mine.low) == (theirs.verdict, -(theirs.low or 0))
-    assert {pair.verdict for pair in less.accuracy} >= {"worse"}
+    assert {pair.verdict for pair in less.score} >= {"worse"}
 
 
 def test_a_target_of_a_share_that_is_no_share_is_not_used():
     [group] = groups(runs_of({NONE: 5.0}))
     record = StudyRecord(settings={"report": {"target": 54.0}})
     assert gather_evidence(group, (), record, turns_of((), record)).target != 54.0
-    [group] = groups(runs_of({NONE: 5.0}, score="RMSE", score_unit="m", score_better="less"))
+    [group] = groups(runs_of({NONE: 5.0}, score_name="RMSE", score_unit="m", score_better="less"))
     assert gather_evidence(group, (), record, turns_of((), record)).target == 54.0
 
 
@@ -271,7 +271,7 @@ def test_a_target_of_a_share_that_is_no_share_is_not_used():
     ],
 )
 def test_a_study_that_asked_for_scores_alone_is_answered_and_drawn_by_them(tmp_path, lost, said):
-    found = study(tmp_path / "study", RMSE, 54.0, 0.02, lost=lost, ask=["accuracy"])
+    found = study(tmp_path / "study", RMSE, 54.0, 0.02, lost=lost, ask=["score"])
     assert found.tree["answer"]["lead"] == said
     assert found.tree["answer"]["decided"]
     assert found.console.splitlines()[0] == f"answer: {said}"
@@ -280,7 +280,7 @@ def test_a_study_that_asked_for_scores_alone_is_answered_and_drawn_by_them(tmp_p
 
 
 def test_a_study_of_scores_alone_is_not_decided_while_one_is_open(tmp_path):
-    found = study(tmp_path / "study", RMSE, 54.0, 2.0, lost=0.0, ask=["accuracy"])
+    found = study(tmp_path / "study", RMSE, 54.0, 2.0, lost=0.0, ask=["score"])
     assert "open" in found.verdicts.values()
     assert not found.tree["answer"]["decided"]
     assert "open" in found.console.splitlines()[0]

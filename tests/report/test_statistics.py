@@ -50,7 +50,7 @@ def find(pairs: Sequence[Of], first: str, second: str) -> Of:
 
 
 def wrong(comparison: Comparison) -> bool:
-    pairs = (*comparison.seconds, *comparison.accuracy)
+    pairs = (*comparison.seconds, *comparison.score)
     return any(pair.verdict in DIFFERENT for pair in pairs)
 
 
@@ -76,7 +76,7 @@ def test_a_planted_speed_up_and_a_planted_loss_are_found() -> None:
     for study in PLANTED.studies(count):
         found = compare(*study, Settings())
         faster += find(found.seconds, NONE, FAST).verdict == "faster"
-        worse += find(found.accuracy, NONE, BAD).verdict == "worse"
+        worse += find(found.score, NONE, BAD).verdict == "worse"
         unsafe += next(s for s in found.safety if s.cell == BAD).verdict == "safe"
     assert faster / count >= 0.95
     assert worse / count >= 0.95
@@ -142,7 +142,7 @@ def test_a_difference_that_is_real_and_too_small_to_matter_is_a_tie() -> None:
 def test_one_round_is_not_enough_for_anything() -> None:
     seconds, accuracy = one(replace(PLANTED, rounds=1))
     found = compare(seconds, accuracy, Settings(), [(NONE, DP)])
-    assert {p.verdict for p in [*found.seconds, *found.accuracy]} == {"open"}
+    assert {p.verdict for p in [*found.seconds, *found.score]} == {"open"}
     assert {s.verdict for s in found.safety} == {"open"}
     assert all(pair.p is None and pair.low is None for pair in found.seconds)
     assert all(pair.speedup is not None for pair in found.seconds)
@@ -152,24 +152,24 @@ def test_one_round_is_not_enough_for_anything() -> None:
 
 def test_without_values_there_is_nothing_to_say() -> None:
     nothing = compare({}, {}, Settings())
-    assert (nothing.seconds, nothing.accuracy, nothing.safety) == ([], [], [])
+    assert (nothing.seconds, nothing.score, nothing.safety) == ([], [], [])
     seconds, _ = one(Truth())
     found = compare(seconds, {}, Settings())
     assert len(found.seconds) == 36
-    assert (found.accuracy, found.safety) == ([], [])
+    assert (found.score, found.safety) == ([], [])
 
 
 def test_cells_that_give_the_same_number_each_time_are_a_tie_and_break_nothing() -> None:
     seconds, accuracy = one(PLANTED)
     same = {cell: accuracy[Cell("ddp", cell.amp)] for cell in CELLS}
     found = compare(seconds, same, Settings())
-    pair = find(found.accuracy, NONE, DP)
+    pair = find(found.score, NONE, DP)
     assert (pair.difference, pair.low, pair.high, pair.p, pair.verdict) == (0, 0, 0, 1, "tie")
     assert next(s for s in found.safety if s.cell == DP).verdict == "safe"
     # Copies of a cell are no further evidence, and no further test.
     two = {cell: accuracy[NONE if cell.parallel != "none" else DP] for cell in CELLS}
-    copied = find(compare({}, two, Settings()).accuracy, NONE, DDP)
-    alone = compare({}, {c: two[c] for c in (NONE, DDP)}, Settings()).accuracy[0]
+    copied = find(compare({}, two, Settings()).score, NONE, DDP)
+    alone = compare({}, {c: two[c] for c in (NONE, DDP)}, Settings()).score[0]
     assert (copied.p, copied.adjusted) == pytest.approx((alone.p, alone.adjusted))
 
 
@@ -180,7 +180,7 @@ def test_equal_numbers_in_two_rounds_are_chance_but_of_two_cells_that_do_the_sam
         DDP: {0: 70.0, 1: 71.0},
     }
     found = compare({}, one, Settings(), [(NONE, DP)])
-    assert verdicts(found.accuracy) == {
+    assert verdicts(found.score) == {
         (NONE, DP): "tie",
         (NONE, DDP): "open",
         (DP, DDP): "open",
@@ -190,7 +190,7 @@ def test_equal_numbers_in_two_rounds_are_chance_but_of_two_cells_that_do_the_sam
         DDP: "open",
     }
     three = {cell: {**row, 2: 72.0} for cell, row in one.items()}
-    assert set(verdicts(compare({}, three, Settings()).accuracy).values()) == {"tie"}
+    assert set(verdicts(compare({}, three, Settings()).score).values()) == {"tie"}
 
 
 def test_no_cell_is_safe_that_its_own_rounds_do_not_show_to_be() -> None:
@@ -232,11 +232,11 @@ def test_an_early_look_asks_more() -> None:
     part = compare(seconds, accuracy, early)
 
     def both(found: Comparison) -> list[Pair | Difference]:
-        return [*found.seconds, *found.accuracy]
+        return [*found.seconds, *found.score]
 
     of_times = early.level / early.level_of_look(len(part.seconds))
     assert of_times > 5
-    times = [of_times] * len(part.seconds) + [5] * len(part.accuracy)
+    times = [of_times] * len(part.seconds) + [5] * len(part.score)
     for a, b, more in zip(both(whole), both(part), times, strict=True):
         assert b.adjusted == pytest.approx(min(1, more * (a.adjusted or 0)))
         assert (b.high or 0) - (b.low or 0) > (a.high or 0) - (a.low or 0)

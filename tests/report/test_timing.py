@@ -67,8 +67,8 @@ def study(
                 runs.append(f"timing/{number}/{cell}")
                 _write(folder / runs[-1], result(
                     parallel, amp, number, turns=5, turn_seconds=turns, steps=44, epochs=2.0,
-                    planned_epochs=10, train_seconds=44 * fmean(turns), accuracy=None,
-                    best_accuracy=None, test_loss=None, score=None, epoch_seconds=[], replicas=1,
+                    planned_epochs=10, train_seconds=44 * fmean(turns), score=None,
+                    best_score=None, test_loss=None, score_name=None, epoch_seconds=[], replicas=1,
                     **({"peak_memory_bytes": [memory[cell] + number]} if memory else {}),
                     **({"stretch_seconds": stretched[cell] * fmean(turns) * chance.gauss(1, 0.004)}
                        if cell in (stretched or {}) else {}),
@@ -83,7 +83,7 @@ def study(
             score = common - (lost or {}).get(cell, 0.0) + chance.gauss(0, 0.0005)
             runs.append(f"runs/{seed}_{cell}")
             _write(folder / runs[-1], result(
-                parallel, amp, seed, accuracy=score, score="mean IoU", replicas=1,
+                parallel, amp, seed, score=score, score_name="mean IoU", replicas=1,
                 train_seconds=10 * base * chance.uniform(0.5, 1.5), **changes,
             ))  # fmt: skip
         trained.append(entry(seed, runs))
@@ -171,7 +171,7 @@ def test_a_cell_with_a_worse_score_is_not_named_and_those_behind_it_are_in_again
     assert (alone.named, alone.decided) == ("none-autocast", True)
     both = study(
         tmp_path / "both", close, rounds=4, noise=0.02, lost={NONE_AUTOCAST: 0.1}, seeds=5,
-        ask="[time, accuracy]",
+        ask="[time, score]",
     )  # fmt: skip
     state = look(both, "best")
     assert state.named in ("none-scaler", "ddp-autocast")
@@ -189,14 +189,14 @@ def test_two_timing_rounds_decide_nothing_and_three_a_factor(tmp_path):
 
 
 def test_times_are_of_timing_rounds_and_scores_of_training_runs(tmp_path):
-    folder = study(tmp_path, seeds=3, ask="[time, accuracy]", stays={DDP: 3})
+    folder = study(tmp_path, seeds=3, ask="[time, score]", stays={DDP: 3})
     [group] = read(folder).groups
     of = {
         (str(cell.cell), key): cell.measures[key]
-        for cell in group.cells for key in ("seconds", "accuracy")
+        for cell in group.cells for key in ("seconds", "score")
     }  # fmt: skip
     assert [of[each].n for each in (("none-fp32", "seconds"), ("ddp-fp32", "seconds"))] == [6, 3]
-    assert of["none-fp32", "accuracy"].n == 3
+    assert of["none-fp32", "score"].n == 3
     # Training clocks are 50 % off.
     means = [of[cell, "seconds"].mean or 0.0 for cell in ("none-autocast", "none-fp32")]
     assert means[0] / means[1] == pytest.approx(0.5, 0.02)
@@ -337,16 +337,16 @@ def test_a_gradscaler_without_float16_is_never_recommended_over_its_autocast_twi
 
 def test_training_rounds_end_when_the_scores_are_known_whatever_the_times_are(tmp_path):
     close = {**SECONDS, NONE_SCALER: 1.005}
-    folder = study(tmp_path, close, noise=0.04, rounds=3, seeds=5, ask="[time, accuracy]")
+    folder = study(tmp_path, close, noise=0.04, rounds=3, seeds=5, ask="[time, score]")
     assert not look(folder, "best").decided
     assert decided(folder)
 
 
 def test_a_study_of_scores_alone_ends_when_they_are_known_whatever_the_times_are(tmp_path):
     close = {**SECONDS, NONE_SCALER: 1.005}
-    assert decided(study(tmp_path / "known", close, rounds=0, seeds=5, ask="[accuracy]"))
+    assert decided(study(tmp_path / "known", close, rounds=0, seeds=5, ask="[score]"))
     lost = {NONE_SCALER: 0.005}
-    open_ = study(tmp_path / "open", close, rounds=0, seeds=2, ask="[accuracy]", lost=lost)
+    open_ = study(tmp_path / "open", close, rounds=0, seeds=2, ask="[score]", lost=lost)
     assert not decided(open_)
 
 

@@ -44,7 +44,7 @@ class Sweep:
         return Plan(jobs, self.compose, self.settings(**study))
 
     def settings(self, **study: Any) -> dict[str, Any]:
-        return {**defaults(), "ask": ["accuracy"], **study}
+        return {**defaults(), "ask": ["score"], **study}
 
     def study(self, *overrides: str, resume: bool = False, **given: Any) -> Study:
         seeds = given.pop("seeds", (0, 1))
@@ -75,7 +75,7 @@ class Sweep:
             raise KeyboardInterrupt
         Result(
             status, parallel=job.choices["parallel"], amp="fp32", seed=config.seed,
-            accuracy=0.5, train_seconds=1.0, epochs=1, total_seconds=60.0, devices=["cpu"],
+            score=0.5, train_seconds=1.0, epochs=1, total_seconds=60.0, devices=["cpu"],
             threads=1,
         ).write(folder)  # fmt: skip
 

@@ -127,10 +127,10 @@ def test_each_run_has_a_configuration_of_its_own(made):
 
 
 def test_lists_and_numbers_of_a_sweep_are_checked_as_they_are_composed(made):
-    for ask in ("[time]", "[time,accuracy]", "null"):
+    for ask in ("[time]", "[time,score]", "null"):
         assert wrong_settings(made.compose([f"study.ask={ask}", "study.rounds=auto"])) == []
-    (one,) = wrong_settings(made.compose(["study.ask=[accuracy,time]"]))
-    assert str(one).startswith("error: study.ask=[accuracy, time]: not allowed; [time], ")
+    (one,) = wrong_settings(made.compose(["study.ask=[score,time]"]))
+    assert str(one).startswith("error: study.ask=[score, time]: not allowed; [time], ")
 
 
 RUNS = [

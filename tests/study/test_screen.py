@@ -48,7 +48,7 @@ def test_a_terminal_shows_what_a_step_takes_as_each_configuration_stands(shell):
 
 
 def test_elsewhere_there_is_a_line_for_each_run_and_then_the_answer(shell):
-    short = ["amp=fp32", "max_steps=2", "seed=0,1", "study.ask=[accuracy]"]
+    short = ["amp=fp32", "max_steps=2", "seed=0,1", "study.ask=[score]"]
     done = shell.train(*STUDY, *short)
     assert (done.returncode, done.stderr) == (0, "")
     before, _, _ = done.stdout.partition("answer: ")

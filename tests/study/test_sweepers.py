@@ -30,7 +30,7 @@ def test_optuna_finds_the_best_accuracy_and_a_failed_trial_does_not_end_its_stud
     assert errors[0] == failed[0]["error"]
     assert errors[0].startswith(wrong)
     best = OmegaConf.load(shell.folder / "sweep" / "optimization_results.yaml")
-    assert best.best_value == max(r["best_accuracy"] for r in results if r["status"] == "ok")
+    assert best.best_value == max(r["best_score"] for r in results if r["status"] == "ok")
     assert json.loads((shell.folder / "sweep" / "sweep.json").read_text())["runs"] == 3
 
 

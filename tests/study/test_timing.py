@@ -127,7 +127,7 @@ def test_each_cell_is_timed_in_new_processes_each_round_every_second_one_backwar
         assert len(results) >= 3
         for each in results:
             assert each["turns"] == 2
-            assert each["accuracy"] is None
+            assert each["score"] is None
             steps, seconds = each["turn_seconds"], each["train_seconds"]
             assert len(steps) == 2  # type: ignore[arg-type]
             assert seconds == pytest.approx(each["steps"] * fmean(steps))  # type: ignore
@@ -197,7 +197,7 @@ def test_all_are_timed_with_one_thread_where_that_is_faster_and_a_line_says_so(
 
 
 def test_the_control_of_a_study_is_timed_beside_what_it_repeats_and_not_trained(timed):
-    given = ["study.control=true", "study.ask=[time,accuracy]", "max_steps=2", "parallel=none,ddp"]
+    given = ["study.control=true", "study.ask=[time,score]", "max_steps=2", "parallel=none,ddp"]
     done = timed.train(*study(*given))
     assert done.returncode == 0, done.stderr
     assert "\nand control-fp32, a copy of none-fp32: the A/A control\n" in done.stdout

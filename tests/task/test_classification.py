@@ -128,7 +128,7 @@ def test_an_evaluation_is_exact_for_any_size_of_batch_and_processes(count, batch
         assert evaluation.count == count
         assert same_table(evaluation, confusion)
         assert evaluation.loss == pytest.approx(loss, rel=1e-5)
-        assert evaluation.accuracy == int(confusion.diagonal().sum()) / count
+        assert evaluation.score == int(confusion.diagonal().sum()) / count
 
 
 def test_a_class_without_examples_has_no_accuracy():

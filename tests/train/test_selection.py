@@ -93,7 +93,7 @@ def test_best_pt_and_patience_follow_the_direction_of_the_score(score, values, b
         script(run, score, values)
         train(run)
         per_epoch = run.batches.steps_per_epoch
-        assert (run.state.step / per_epoch, run.state.best_accuracy) == (epochs, best)
+        assert (run.state.step / per_epoch, run.state.best_score) == (epochs, best)
         assert run.state.best_step == (values.index(best) + 1) * per_epoch
         run.writer.wait()
         assert (run.writer.checkpoints.folder / "best.pt").is_file()

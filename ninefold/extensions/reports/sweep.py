@@ -90,7 +90,7 @@ class Sweep:
     @cached_property
     def _with_best(self) -> Mapping[str, Difference]:
         """The difference of each other value's score to the best one's, or of the best to it."""
-        pairs = [each for each in self.compared.accuracy if self.best in (each.first, each.second)]
+        pairs = [each for each in self.compared.score if self.best in (each.first, each.second)]
         return {pair.second if pair.first == self.best else pair.first: pair for pair in pairs}
 
 

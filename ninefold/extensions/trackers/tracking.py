@@ -69,7 +69,7 @@ class Tracked:
             "resumes": run.first_step > 0,
             "settings": {
                 **{key: as_text(value) for key, value in redacted(run.settings).items()},
-                "score": run.score,
+                "score_name": run.score,
                 "score_unit": run.unit,
                 "score_better": run.better,
             },

@@ -224,7 +224,7 @@ def gather_evidence(
     comparison = compare(timings, scores, settings, controls, same_work)
     failed = {run.cell: run.status for run in reversed(group.runs) if not run.ok}
     redundant = _redundant_scaler_of(group)
-    scored = bool(group.training) or not group.timing or "accuracy" in sweep.asked
+    scored = bool(group.training) or not group.timing or "score" in sweep.asked
     plain = list(scores.get(PLAIN, {}).values())
     if target is None and plain:
         target = fmean(plain) - group.scoring.sign * settings.margin

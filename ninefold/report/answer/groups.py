@@ -170,7 +170,7 @@ def _curves(evidence: Evidence) -> list[Curve]:
     scale = evidence.group.scoring.scale
     for point in evidence.points:
         by_folder.setdefault(point.folder, []).append(
-            [point.epoch, point.seconds, scale * point.accuracy]
+            [point.epoch, point.seconds, scale * point.score]
         )
     return [
         Curve(run.cell, run.seed, by_folder[run.folder])

@@ -78,7 +78,7 @@ def of_time(
     if not sweep.command or evidence.group.on_hosts > 1:
         return None
     if not evidence.timed:
-        asked = {"study.ask": "[time,accuracy]"}
+        asked = {"study.ask": "[time,score]"}
         return _surer(recording, asked, None, "This also compares speed, interleaved.")
     budget = finite(sweep.settings.get("study", {}).get("time_budget"))
     if budget is None or (live and sweep.timing_ended == "rounds"):

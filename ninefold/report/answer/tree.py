@@ -2,7 +2,7 @@
 
 Field names and their order are the keys of report.json, where a `Cell` is its text. A number is
 None where it is not known. Times are in seconds, memory in bytes, scores in the
-unit of their measure, which is percent for a share. The key of the task's score is `accuracy`,
+unit of their measure, which is percent for a share. The key of the task's score is `score`,
 whatever its name is: `Group.score`.
 """
 
@@ -21,7 +21,7 @@ from ninefold.report.data.runs import Run
 from ninefold.report.stats.measures import SCORE_KEY
 from ninefold.stats.verdicts import Comparison, Estimate, Settings
 
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True)

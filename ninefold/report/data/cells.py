@@ -71,7 +71,7 @@ class Group:
     @property
     def merit(self) -> float:
         """The mean test score of the runs that completed, negative where less is better; or 0."""
-        known = [finite(run.accuracy) for run in self.runs if run.ok]
+        known = [finite(run.score) for run in self.runs if run.ok]
         mean = statistics.fmean([value for value in known if value is not None] or [0.0])
         return self.scoring.sign * mean
 
@@ -174,7 +174,7 @@ def groups(runs: Sequence[Run]) -> list[Group]:
     for run in sorted(named, key=lambda run: run.timed):
         if run.ok:
             key = _key(run, run.to_train, own)
-            if run.timed and run.score is None:  # it was not evaluated: the score's name is another
+            if run.timed and run.score_name is None:  # not evaluated: its name is another
                 key = next((k for k in found if replace(k, scoring=key.scoring) == key), key)
             found.setdefault(key, []).append(run)
     # Those that know most come first, so that those that know less find a group to join.

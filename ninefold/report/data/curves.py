@@ -15,6 +15,7 @@ from ninefold.errors import ConfigError
 from ninefold.files import lines
 from ninefold.report.data.csv_files import read_rows, write_rows
 from ninefold.report.data.runs import finite
+from ninefold.score import by_present_keys
 
 METRICS = "metrics.jsonl"
 MAX_BYTES = 1 << 28  # bytes of a file that is read
@@ -28,7 +29,7 @@ class Point:
     folder: of the run
     epoch: a fraction within an epoch
     seconds: of the inner clock, None if unknown
-    accuracy: the task's score, a fraction
+    score: the task's, a fraction
     loss: None if unknown
     """
 
@@ -36,7 +37,7 @@ class Point:
     epoch: float
     step: int
     seconds: float | None
-    accuracy: float
+    score: float
     loss: float | None
 
 
@@ -52,10 +53,10 @@ def _evaluations(path: Path, run: str) -> list[Point]:
     found: list[Point] = []
     try:
         for line in lines(path, MAX_BYTES):
-            if b'"test_accuracy"' in line:
+            if b'"test_' in line:
                 with suppress(ValueError, RecursionError, AttributeError, msgspec.MsgspecError):
-                    said = json.loads(line)
-                    names = {"accuracy": "test_accuracy", "loss": "test_loss"}
+                    said = by_present_keys(json.loads(line))
+                    names = {"score": "test_score", "loss": "test_loss"}
                     found.append(_point({n: said.get(names.get(n, n)) for n in NAMES}, run))
     except OSError:
         return []
@@ -65,7 +66,7 @@ def _evaluations(path: Path, run: str) -> list[Point]:
 def _point(values: Mapping[str, Any], run: str | None) -> Point:
     """An evaluation of anybody's. Raises ValueError or ValidationError if it is no valid one."""
     point = msgspec.convert({**values, "folder": run}, Point, strict=False)
-    numbers = (point.epoch, point.step, point.seconds, point.accuracy, point.loss)
+    numbers = (point.epoch, point.step, point.seconds, point.score, point.loss)
     if any(number is not None and finite(number) is None for number in numbers):
         raise ValueError("a number in it was not measured")
     return point
@@ -83,7 +84,7 @@ def read_curves(path: Path) -> list[Point]:
     try:
         return [
             _point({name: row[name] or None for name in NAMES}, row["folder"])
-            for row in read_rows(path)
+            for row in map(by_present_keys, read_rows(path))
         ]
     except (KeyError, ValueError, msgspec.MsgspecError) as problem:
         raise ConfigError(

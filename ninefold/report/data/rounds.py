@@ -101,7 +101,7 @@ def is_unfinished(sweep: StudyRecord, runs: Sequence[Run]) -> bool:
     return (
         0 < len({entry.round for entry in rounds}) < due
         or (bool(timing) and sweep.timing_ended is None)
-        or ("accuracy" in sweep.asked and bool(timing) and not rounds)
+        or ("score" in sweep.asked and bool(timing) and not rounds)
         or ("time" in sweep.asked and bool(rounds) and not timing)
         or any(len(entry.runs) < len(sweep.planned_cells) for entry in planned)
         or any(run.folder in names and run.status in STOPPED for run in runs)

@@ -16,7 +16,7 @@ from ninefold.errors import ConfigError, one_line
 from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.csv_files import read_rows, text_of, write_rows
 from ninefold.result import PROCESSES, TURN_COLUMNS, Number, Result
-from ninefold.score import PHASES, SCORE, Score
+from ninefold.score import PHASES, SCORE, Score, by_present_keys
 from ninefold.tournament.taken import TakenTurn, in_columns
 from ninefold.words import key_of
 
@@ -31,7 +31,7 @@ NAMES = (
     "memory_format",
     "scaling",
 )
-NO_COLUMNS = ("exit_code", "environment")  # fields that runs.csv does not have
+NO_COLUMNS = ("version", "exit_code", "environment")  # fields that runs.csv does not have
 MAX_RUNS = 100_000  # runs of a recording
 MAX_NUMBER = 10**15  # a larger number was not measured: 30 million years, a petabyte
 MAX_NAME_CHARS = 64  # characters of the name of a score or of a further figure
@@ -101,7 +101,7 @@ class Run(Result):
     def throughput(self) -> float | None:
         """Examples a second: of a timing run in the turns that count."""
         if not self.taken:
-            return self.images_per_second
+            return self.examples_per_second
         return self.batch_size / fmean(self.kept) if self.batch_size and self.kept else None
 
     @property
@@ -131,9 +131,9 @@ class Run(Result):
         return self.batch_size // self.processes
 
     @property
-    def score_name(self) -> str:
+    def noun(self) -> str:
         """The name of its score as a noun: `accuracy`, `mean IoU`, `share within 4 mm`."""
-        name = one_line(self.score or "")[:MAX_NAME_CHARS] or SCORE
+        name = one_line(self.score_name or "")[:MAX_NAME_CHARS] or SCORE
         return f"share {name}" if name.startswith("within ") else name
 
     @property
@@ -142,7 +142,7 @@ class Run(Result):
         said = super().scoring
         margin = finite(said.margin)
         return Score(
-            self.score_name,
+            self.noun,
             one_line(said.unit)[:MAX_UNIT_CHARS],
             said.better,
             margin if margin is not None and margin > 0 else None,
@@ -179,6 +179,7 @@ def row_of(result: Mapping[str, Any]) -> dict[str, str]:
 def run_of(row: Mapping[str, str]) -> Run:
     """Return the run of a row of runs.csv; ValueError names a column that cannot be read."""
     found: dict[str, Any] = {}
+    row = by_present_keys(row)
     for name, is_text in COLUMNS.items():
         if text := row.get(name):
             try:
@@ -269,7 +270,7 @@ def in_order(runs: Iterable[Run]) -> list[Run]:
 def write_csv(path: Path, runs: Iterable[Run]) -> None:
     """Write runs.csv; the times of timing runs are those of the turns that count."""
     rows = (
-        {**vars(run), "train_seconds": run.counted_seconds, "images_per_second": run.throughput}
+        {**vars(run), "train_seconds": run.counted_seconds, "examples_per_second": run.throughput}
         for run in runs
     )
     write_rows(path, COLUMNS, (row_of(row).values() for row in rows))

@@ -93,7 +93,7 @@ def difference_of(cell: CellReport, group: Group) -> Compared | None:
     test = next((each for each in group.comparison.safety if each.cell == cell.cell), None)
     if test is None or test.difference is None:
         return None
-    pairs = {(pair.first, pair.second): pair for pair in group.comparison.accuracy}
+    pairs = {(pair.first, pair.second): pair for pair in group.comparison.score}
     pair = pairs.get((PLAIN, cell.cell))
     low, high = (pair.low, pair.high) if pair else (None, None)
     if test.low is not None:

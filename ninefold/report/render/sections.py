@@ -274,7 +274,7 @@ def _pairs(group: Group) -> Section | None:
     found, points = group.comparison, partial(difference, unit=group.unit)
     tables = [
         _pair_table(group, found.seconds, three_digits, "speedup", unit),
-        _pair_table(group, found.accuracy, points, score, "seeds"),
+        _pair_table(group, found.score, points, score, "seeds"),
     ]
     tables = [table for table in tables if table.rows]
     about = (
@@ -286,13 +286,13 @@ def _pairs(group: Group) -> Section | None:
         f"{sum(verdict in shown for verdict in verdicts)} of {len(verdicts)} differ in {what}"
         for what, pairs, shown in (
             ("time", group.comparison.seconds, ("faster", "slower")),
-            (group.score, group.comparison.accuracy, ("better", "worse")),
+            (group.score, group.comparison.score, ("better", "worse")),
         )
         if (verdicts := [p.verdict for p in pairs if {p.first, p.second} <= _own(group)])
     )
     if not tables:
         return None
-    if None in [*(pair.low for pair in found.seconds), *(pair.low for pair in found.accuracy)]:
+    if None in [*(pair.low for pair in found.seconds), *(pair.low for pair in found.score)]:
         about += " Pairs of too few seeds or rounds for an interval are left out."
     return Section("pairs", "Every pair", about, tables=tables, finding=finding)
 

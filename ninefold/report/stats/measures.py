@@ -105,7 +105,7 @@ BYTES = Measure(
     key="memory",
     unit="bytes",
 )
-SCORE_KEY = "accuracy"  # the key of the task's score, whatever the task calls it
+SCORE_KEY = "score"  # the key of the task's score, whatever the task calls it
 TO_TARGET = "to_target"  # the key of the measure that is made for a target
 FIGURE = "figure: "  # begins the key of a further figure of the task
 
@@ -115,7 +115,7 @@ def of_score(score: Score) -> Measure:
     """Return the measure of the task's score on the test set; in percent if it is a share."""
     return Measure(
         f"Test {score.name}",
-        lambda run: None if run.accuracy is None else score.scale * run.accuracy,
+        lambda run: None if run.score is None else score.scale * run.score,
         key=SCORE_KEY,
         unit=score.mark,
         better=score.better,
@@ -165,7 +165,7 @@ def to_target(target: float, points: Iterable[Point], score: Score, of: str = "s
     reached: dict[str, float] = {}
     for point in points:
         value = getattr(point, of)
-        if value is not None and not score.beats(target, score.scale * point.accuracy):
+        if value is not None and not score.beats(target, score.scale * point.score):
             reached.setdefault(point.folder, value)
     return Measure(
         f"Time to {target_text(target, score)}",

@@ -39,7 +39,7 @@ def answer(
         for seed in range(SEEDS):
             off = [1.5, 0.5][(seed + number) % 2]
             accuracy = scores[-1] + 0.001 * seed
-            trained = run("none", amp, seed, step * off, batch, accuracy=accuracy, **changes)
+            trained = run("none", amp, seed, step * off, batch, score=accuracy, **changes)
             if seed < seeds:
                 runs.append(trained)
             points += [
@@ -54,7 +54,7 @@ def answer(
             if seed < min(turns, copied) and copy and number == 0:
                 slower = {"replicas": 1, "no_op": True}
                 runs.append(timed("dp", amp, seed, own * (copy + seed / 50), batch, **slower))
-    study = {"ask": ["time", "accuracy"], "time_budget": 3}
+    study = {"ask": ["time", "score"], "time_budget": 3}
     sweep = {
         "settings": {"study": study},
         "command": "train.py",

@@ -126,10 +126,10 @@ def test_a_scaling_study_answers_in_its_own_words(facts, lead, named):
 
 def test_whole_runs_say_the_direction_first_draw_their_seconds_and_have_no_verdict():
     found = planted()
-    whole = [replace(run, turns=None, taken=[], accuracy=0.9) for run in found.runs]
-    found.environment["sweep"]["command"] = "python train.py -m study.ask=[accuracy] seed=0,1"
+    whole = [replace(run, turns=None, taken=[], score=0.9) for run in found.runs]
+    found.environment["sweep"]["command"] = "python train.py -m study.ask=[score] seed=0,1"
     answer = reported(replace(found, runs=whole)).answer
-    command = "python train.py -m seed=0,1 'study.ask=[time,accuracy]'"
+    command = "python train.py -m seed=0,1 'study.ask=[time,score]'"
     assert answer.surer.command == command
     apart = [replace(run, on_hosts=[1, 2]) for run in whole]
     assert reported(replace(found, runs=apart)).answer.surer is None
@@ -144,7 +144,7 @@ def test_whole_runs_say_the_direction_first_draw_their_seconds_and_have_no_verdi
     assert shown[0].endswith(" s")
     assert drawn.rows[0].label == "none, fp32"
     slow = planted(alpha=0.1)
-    slower = [replace(run, turns=None, taken=[], accuracy=0.9) for run in slow.runs]
+    slower = [replace(run, turns=None, taken=[], score=0.9) for run in slow.runs]
     assert reported(replace(slow, runs=slower)).answer.lead.startswith("More processes look slower")
     seconds = [run.train_seconds or 0.0 for run in whole if run.processes == 4]
     assert answer.table.rows[-1] == [

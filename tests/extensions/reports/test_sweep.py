@@ -17,7 +17,7 @@ RATES = {"0.0001": 0.8694, "0.001": 0.975, "0.01": 0.8611}
 def swept(folder: Path, seeds: int = 1, **changes: Any) -> Path:
     """A sweep over learning rates whose accuracy is known."""
     runs = [
-        result(seed=seed, accuracy=accuracy + 0.001 * (seed * n % 4), epochs=2,
+        result(seed=seed, score=accuracy + 0.001 * (seed * n % 4), epochs=2,
                overrides=[f"optimizer.lr={rate}"], **changes)
         for n, (rate, accuracy) in enumerate(RATES.items()) for seed in range(seeds)
     ]  # fmt: skip
@@ -61,7 +61,7 @@ def test_with_several_seeds_each_value_has_a_verdict_against_the_best(tmp_path):
 
 def test_values_that_are_not_shown_to_be_worse_are_named(tmp_path):
     close = {64: (0.90, 0.93, 0.91), 128: (0.92, 0.91, 0.91)}
-    runs = [result(seed=seed, batch_size=size, accuracy=score)
+    runs = [result(seed=seed, batch_size=size, score=score)
             for size, scores in close.items() for seed, score in enumerate(scores)]  # fmt: skip
     found = built(recorded(sweep(tmp_path, *runs)))
     assert not found.answer.decided
@@ -71,9 +71,9 @@ def test_values_that_are_not_shown_to_be_worse_are_named(tmp_path):
 
 @pytest.mark.parametrize(("score", "best"), [("more", "mlp"), ("less", "convnet")])
 def test_a_sweep_over_models_names_the_model_whatever_is_better(tmp_path, score, best):
-    of_task = {"score": "RMSE", "score_unit": "m", "score_better": score}
-    runs = [result(model="convnet", accuracy=1.5, **of_task),
-            result(model="mlp", accuracy=2.5, **of_task)]  # fmt: skip
+    of_task = {"score_name": "RMSE", "score_unit": "m", "score_better": score}
+    runs = [result(model="convnet", score=1.5, **of_task),
+            result(model="mlp", score=2.5, **of_task)]  # fmt: skip
     found = built(recorded(sweep(tmp_path, *runs, swept={"model": ["convnet", "mlp"]})))
     assert found.answer.lead.startswith(f"model={best} has the best RMSE: ")
     assert [row[0] for row in rows_of(found)] == ["model=convnet", "model=mlp"]
@@ -89,7 +89,7 @@ def test_a_value_whose_run_failed_keeps_its_row(tmp_path):
 
 
 def test_a_long_search_shows_its_best_values(tmp_path):
-    runs = [result(accuracy=n / 100, overrides=[f"optimizer.lr={n}"]) for n in range(60)]
+    runs = [result(score=n / 100, overrides=[f"optimizer.lr={n}"]) for n in range(60)]
     found = built(recorded(sweep(tmp_path / "many", *runs)))
     assert [row[0] for row in rows_of(found)] == [f"optimizer.lr={n}" for n in range(59, 9, -1)]
     assert "10 further values are left out." in found.answer.table.about
@@ -99,7 +99,7 @@ def test_a_long_search_shows_its_best_values(tmp_path):
 
 def test_a_search_of_very_many_values_has_no_verdicts_and_says_so(tmp_path, monkeypatch):
     runs = [
-        result(seed=seed, accuracy=0.5 + n / 100 + seed / 1000, overrides=[f"optimizer.lr={n}"])
+        result(seed=seed, score=0.5 + n / 100 + seed / 1000, overrides=[f"optimizer.lr={n}"])
         for n in range(6) for seed in range(3)
     ]  # fmt: skip
     folder = sweep(tmp_path, *runs)
@@ -129,7 +129,7 @@ def test_a_study_of_values_goes_on_until_they_are_compared_with_each_other(tmp_p
     runs = [
         result(
             seed=seed, overrides=[f"loader.workers={workers}"],
-            accuracy=0.8 - 0.05 * workers + noise * chance.uniform(-0.5, 0.5),
+            score=0.8 - 0.05 * workers + noise * chance.uniform(-0.5, 0.5),
             train_seconds=20.0 * (1 + workers) * (1 + 2 * noise * chance.uniform(-1, 1)),
         )
         for workers in (0, 1, 2) for seed in range(4)

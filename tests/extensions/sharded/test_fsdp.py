@@ -215,7 +215,7 @@ def test_evaluations_of_any_size_end_and_count_each_example_once(examples, batch
                 prepare=ImagePreparation(1), parallel=run.strategy, context=run.context,
             )  # fmt: skip
             assert isinstance(run.model, Counts)
-            return found.count, found.accuracy, run.model.passes
+            return found.count, found.score, run.model.passes
 
     found = on_ranks(2, run, tmp_path)
     assert [each[:2] for each in found] == [(examples, 1.0)] * 2

@@ -65,5 +65,5 @@ def test_results_say_that_parameters_are_contiguous(runs):
 def test_an_evaluation_with_fsdp_finds_what_training_found(runs):
     found = json.loads((runs / "evaluated" / "evaluation.json").read_text())
     trained = result(runs / "there")
-    assert (found["accuracy"], found["count"]) == (trained["accuracy"], trained["test_count"])
+    assert (found["score"], found["count"]) == (trained["score"], trained["test_count"])
     assert found["loss"] == pytest.approx(trained["test_loss"], rel=1e-5)

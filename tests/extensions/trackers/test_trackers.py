@@ -175,7 +175,7 @@ def closed(logger: Tracked) -> float:
     """Log, close; returns the seconds of both."""
     started = time.monotonic()
     for step in range(2000):
-        logger.log(step, {"loss": 1.0, "images_per_second": 2.0})
+        logger.log(step, {"loss": 1.0, "examples_per_second": 2.0})
     logger.close(None)
     took = time.monotonic() - started
     logger.log(3000, {"loss": 1.0})  # to nobody

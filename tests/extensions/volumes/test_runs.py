@@ -42,10 +42,10 @@ def test_an_evaluation_tells_the_error_of_each_landmark(alone, tmp_path):
     done = Shell(tmp_path).evaluate(f"ckpt={alone}", *words, code=0)
     found = json.loads((tmp_path / "e" / "evaluation.json").read_text())
     assert found["processes"] == 2
-    assert found["accuracy"] == result(alone)["accuracy"]
+    assert found["score"] == result(alone)["score"]
     assert found["scores"] == pytest.approx(result(alone)["scores"])
     assert set(found["scores"]) == {"mean error mm"}
-    assert f"within 4 mm {found['accuracy']:.4f}" in done.stdout
+    assert f"within 4 mm {found['score']:.4f}" in done.stdout
     lines = done.stdout.split("mean error mm of each:\n")[1].splitlines()
     for line, name in zip(lines, sorted(NAMES), strict=False):
         assert line.split() == [name, f"{found['per_class'][name]:.4f}"]
