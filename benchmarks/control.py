@@ -3,6 +3,12 @@
     python -m benchmarks.control
 
 On one device dp does the work of none, so the difference of their times is the measurement's.
+
+The other picture, docs/images/report.png, is the page of a recording, as a browser draws it:
+
+    python -m ninefold.report experiments/nine_way/2*
+    chromium --headless --hide-scrollbars --force-device-scale-factor=1.5 --window-size=1000,700 \\
+        --screenshot=docs/images/report.png experiments/nine_way/2*/report.html
 """
 
 from __future__ import annotations
