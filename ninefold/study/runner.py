@@ -161,7 +161,7 @@ class Study:
         self._screen.begin([cell.name for cell in self._plan.cells])
         if self._timing is not None and (control := self._plan.control) is not None:
             first = self._plan.cells[0].name
-            self._screen.note(f"and {control.name}, a copy of {first}: the A/A control")
+            self._screen.note(f"and {control.name}, a copy of {first}, for the A/A test")
         try:
             self._update()
             if self._timing is not None:

@@ -207,8 +207,8 @@ def test_the_control_of_a_study_is_timed_beside_what_it_repeats_and_not_trained(
     given = ["study.control=true", "study.ask=[time,accuracy]", "max_steps=2", "parallel=none,ddp"]
     done = timed.train(*study(*given))
     assert done.returncode == 0, done.stderr
-    assert "\nand control-fp32, a copy of none-fp32: the A/A control\n" in done.stdout
-    assert "\nA/A check " in done.stdout
+    assert "\nand control-fp32, a copy of none-fp32, for the A/A test\n" in done.stdout
+    assert "\nA/A test " in done.stdout
     found = turns(timed.folder)
     assert set(found) == {"none-fp32", "ddp-fp32", "control-fp32"}
     assert {each["no_op"] for each in found["control-fp32"]} == {True}
