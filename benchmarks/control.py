@@ -1,8 +1,14 @@
-"""Draws the A/A check of every recorded study: docs/images/control.svg.
+"""Draws the A/A test of every recorded study: docs/images/control.svg.
 
     python -m benchmarks.control
 
 On one device dp does the work of none, so the difference of their times is the measurement's.
+
+The other picture, docs/images/report.png, is the page of a recording, as a browser draws it:
+
+    python -m ninefold.report experiments/nine_way/2*
+    chromium --headless --hide-scrollbars --force-device-scale-factor=1.5 --window-size=1000,700 \\
+        --screenshot=docs/images/report.png experiments/nine_way/2*/report.html
 """
 
 from __future__ import annotations
@@ -17,10 +23,10 @@ from ninefold import report
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "images" / "control.svg"
 FOUND = re.compile(
-    r"A/A check (passed|failed|not shown).*is ([\d.]+) times as fast "
+    r"A/A test (passed|failed|inconclusive).*is ([\d.]+) times as fast "
     r"\(95 % interval ([\d.]+) to ([\d.]+)\)"
 )
-COLORS = {"passed": "#2e7d32", "failed": "#b3400b", "not shown": "#50566a"}
+COLORS = {"passed": "#2e7d32", "failed": "#b3400b", "inconclusive": "#50566a"}
 LEFT, WIDTH, ROW, TOP = 150, 440, 36, 34
 LIMIT, SAME = 10, 2  # percent: the ends of the axis, and what counts as equal
 STYLE = """text { font: 13px system-ui, sans-serif; fill: #1b1d22 }

@@ -25,7 +25,7 @@ ON_GPU = "During turns on a GPU: "  # how notes begin that reports show
 SLOW = ("This CPU has no instructions", "float16 has no fast kernels")  # so begin notes, shown too
 AS_FLOAT32 = "The float64 numbers of the dataset are taken as float32."  # a note, shown too
 BEHIND = 0.5  # share of its steps that a GPU is behind with if it is the limit
-ONE_THREAD = "So each process is timed with one."  # how a note ends that reports show first
+ONE_THREAD = "So each process has one."  # how a note ends that reports show first
 # Columns of a timing run's turns, each a field of `tournament.taken.TakenTurn`; or empty.
 TURN_COLUMNS = {
     "turn_seconds": "seconds",

@@ -96,12 +96,15 @@ class Sweep:
             self._runs.outcomes += sweep.outcomes_since(folder, self._started)
 
     def finish(self, code: int) -> int:
-        """Write the report, if there were runs; returns the command's exit code."""
+        """Write the report, if there were runs, and print one next step; returns the exit code."""
+        resumes, trains = self.resume_command is not None, False
         if self.folder is not None and any(self.folder.rglob(FILE)):
             runs = self._runs
             try:
                 made = len(runs.outcomes)
-                sweep.finish(self.folder, self.study, runs.argv, self._started, made)
+                trains = sweep.finish(
+                    self.folder, self.study, runs.argv, self._started, made, resumes
+                )
             except KeyboardInterrupt:
                 code = code or Interrupted.code
             except OutputClosed:
@@ -110,6 +113,6 @@ class Sweep:
                 failure = failure_of(error, runs.argv)
                 runs.tell([failure])
                 code = code or failure.code
-        if self.resume_command is not None:
+        if resumes and not (trains and code == 0):  # its budget ended it, and it is decided
             print(f"resume the study with: {self.resume_command}", flush=True)
         return code

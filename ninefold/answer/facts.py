@@ -92,11 +92,15 @@ def timings_of(
     waits: Collection[Name] = (),
     work: Mapping[Name, float] | None = None,
 ) -> list[Timings]:
-    """Return the seconds at each look, by name and round, of the turns that counted then.
+    """Return the seconds of a step, by name and round, as they were known at each interim look.
 
-    turns: all. looks, rounds: as of `looks_until`. stretches: seconds of a step in a long stretch,
-    by name and round. waits: who waits for the host. work: what the seconds of a step are divided
-    by, such as its examples, by name; 1 where it is missing.
+    They are the means over a round's turns (the short times in which one contestant trains and the
+    others are paused), without turns that were disturbed as far as that look could tell.
+
+    turns: all that were taken. looks, rounds: as of `looks_until`. stretches: seconds of a step in
+    a second or more without a pause, by name and round. waits: contestants whose GPU waits for the
+    CPU to queue its work. work: what a step does, such as its number of examples, by name: its
+    seconds are divided by that; 1 where it is missing.
     """
     work = defaultdict(lambda: 1.0, work or {})
 

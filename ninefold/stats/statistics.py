@@ -13,7 +13,7 @@ from ninefold.stats.differences import NO_TEST, Differences, differences, number
 from ninefold.stats.student import Array
 from ninefold.stats.verdicts import (
     FAILED,
-    NOT_SHOWN,
+    INCONCLUSIVE,
     OPEN,
     PASSED,
     WITHIN,
@@ -251,11 +251,11 @@ def _control(
 def _judged(mean: float, error: float, freedom: float, same: float) -> tuple[float, str]:
     """The reach of the 95 % interval of a logarithm that should be 0, and the state."""
     if not math.isfinite(error):
-        return math.inf, NOT_SHOWN
+        return math.inf, INCONCLUSIVE
     narrow, reach = (float(student.quantile(level, freedom)) * error for level in (0.05, 0.025))
     if abs(mean) + narrow <= same:
         return reach, PASSED
-    return reach, FAILED if abs(mean) - reach > same else NOT_SHOWN
+    return reach, FAILED if abs(mean) - reach > same else INCONCLUSIVE
 
 
 def _safety(

@@ -16,7 +16,7 @@ Speedup = tuple[float, float | None, float | None]  # a speedup, low and high en
 OPEN = "open"
 WITHIN = "below the noise floor"
 UNDECIDED = OPEN, WITHIN
-PASSED, FAILED, NOT_SHOWN = "passed", "failed", "not shown"  # the states of a control
+PASSED, FAILED, INCONCLUSIVE = "passed", "failed", "inconclusive"  # the states of a control
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class Control:
     speedup: of the second over the first, the geometric mean
     low, high: its 95 % interval; None while it is not known
     state: "passed" if the 90 % interval is inside the range of ties, "failed" if the 95 % interval
-        is outside of it, else "not shown"
+        is outside of it, else "inconclusive"
     resolution: the farther end of the 95 % interval from 1, as a share; None while it is not known
     """
 

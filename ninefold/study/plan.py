@@ -66,7 +66,10 @@ class Plan:
     stages: counts of rounds after which, with rounds=auto, the results are looked at.
     looks: how many stages there are.
     swept: the keys with several values besides the seed, and those values as written.
+    threads: CPU threads of runs with threads=auto: those of their times; None: all cores.
     """
+
+    threads: int | None = None
 
     def __init__(
         self, jobs: Sequence[Sequence[str]], compose: Compose, study: Mapping[str, Any]
@@ -135,6 +138,8 @@ class Plan:
         config = self._compose(overrides)
         with open_dict(config):
             config.hydra.job.id = config.hydra.job.num = run
+            if self.threads is not None and config.threads == "auto":
+                config.threads = self.threads
         return config
 
     def folder_name(self, cell: PlannedCell, number: int, run: int) -> str:

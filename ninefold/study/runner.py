@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.errors import ConfigError
+from ninefold.numbers import counted
 from ninefold.progress import duration
 from ninefold.result import Result
 from ninefold.score import SHARE
@@ -74,7 +75,7 @@ class RoundSchedule:
             if left:
                 return rounds[number]
         due = range(len(rounds), stage)
-        if not due or not self._is_within_budget(due):
+        if not due or (rounds and not self._is_within_budget(due)):
             return None
         number = due[0]
         rounds.append(Round(number, self._plan.seeds[number], shuffled=self._plan.compares))
@@ -86,8 +87,9 @@ class RoundSchedule:
         return self._left[entry.round]
 
     def to_come(self, stage: int) -> int:
-        """Number of runs left."""
-        due = max(stage - len(self._recording.rounds), 0)
+        """Number of runs left, with a budget of the rounds begun: which others fit is not known."""
+        budgeted = self._settings["budget"] is not None
+        due = 0 if budgeted else max(stage - len(self._recording.rounds), 0)
         return sum(map(len, self._left.values())) + len(self._plan.cells) * due
 
     def done(self) -> int:
@@ -159,7 +161,7 @@ class Study:
         self._screen.begin([cell.name for cell in self._plan.cells])
         if self._timing is not None and (control := self._plan.control) is not None:
             first = self._plan.cells[0].name
-            self._screen.note(f"and {control.name}, a copy of {first}: the A/A control")
+            self._screen.note(f"and {control.name}, a copy of {first}, for the A/A test")
         try:
             self._update()
             if self._timing is not None:
@@ -173,11 +175,12 @@ class Study:
 
     def _train(self) -> None:
         """Make the planned training runs that are still missing."""
-        seeds, budget = len(self._plan.seeds), self._settings["budget"]
-        if budget is not None and seeds > 1:
+        plan, budget = self._plan, self._settings["budget"]
+        plan.threads = self._recording.timing_threads
+        if budget is not None and (further := len(plan.seeds) - 1):
             self._screen.note(
-                f"study.budget={budget}: as many of {seeds} seeds as fit into "
-                f"{duration(60 * budget)} of training, at least one"
+                f"study.budget={budget}: one seed of {counted(plan.cells, 'configuration')}, then "
+                f"{further} more if they fit into {duration(60 * budget)}"
             )
         for stage in self._stages():
             while (entry := self._schedule.next(stage)) is not None:

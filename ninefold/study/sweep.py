@@ -178,10 +178,14 @@ def outcomes_since(folder: Path, began: float) -> list[Outcome]:
     return found
 
 
-def finish(folder: Path, study: str | None, argv: Sequence[str], started: float, runs: int) -> None:
+def finish(
+    folder: Path, study: str | None, argv: Sequence[str], started: float, runs: int, resumes: bool
+) -> bool:
     """Write the report of a sweep and print the answer; write sweep.json unless a study did.
 
     study: its name, if it has one. argv, started: of its command. runs: how many the sweep had.
+    resumes: whether it can be resumed; the command that makes it surer is then left out.
+    Returns whether the command that trains with the answer was printed.
     """
     from ninefold import report  # here, because it imports SciPy
 
@@ -196,8 +200,11 @@ def finish(folder: Path, study: str | None, argv: Sequence[str], started: float,
         }
         write_json(folder / study_record.FILE, redacted(content))
     said = report.write(folder, own=True)
+    if resumes:
+        said, _, _ = said.partition("\nto be surer")
     if not events.heard():
         print(said, flush=True)
+    return "\ntrain with it" in said
 
 
 def resume_command(study: Study, argv: Sequence[str]) -> str:

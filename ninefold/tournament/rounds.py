@@ -270,6 +270,7 @@ class Tournament:
                 self._drop(name, failure)
             else:
                 step = fmean(turn.seconds for turn in of)
+                self._takes[name] *= step / paces[name].step  # a warm-up may be disturbed
                 self.paces[name] = Pace(step, step * paces[name].wall / paces[name].step)
 
     def _warm_up(self) -> Generator[Turn, Taken, dict[str, Pace]]:

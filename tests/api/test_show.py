@@ -68,7 +68,7 @@ def test_an_answer_shows_three_notes_and_says_how_many_more_there_are() -> None:
     *_, table, first, second, third, page, command = repr(answer).splitlines()
     assert table == ""
     assert len(answer.caveats) == 6
-    assert first.startswith("A/A check passed")
+    assert first.startswith("A/A test passed")
     assert [second, third] == answer.caveats[:2]
     assert page.endswith("report.html, with 4 more notes")
     assert command.startswith("train with it: ")

@@ -223,6 +223,7 @@ def test_a_clone_and_a_wheel_share_runs_and_studies(shell, installed):
     small = ("-m", *words, "study.ask=[score]")
     done_here = shell.train(*small, "study.budget=0.001", "hydra.sweep.dir=study", code=0)
     (line,) = re.findall("^resume the study with: (.*)$", done_here.stdout, re.MULTILINE)
+    assert "to be surer" not in done_here.stdout
     words = shlex.split(line)
     assert words[:2] == ["python", "train.py"]
     done = typed(shell, installed.bin, "ninefold", "train", *words[2:])

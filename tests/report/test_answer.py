@@ -287,7 +287,7 @@ def test_a_copy_is_never_named_and_stands_in_no_table_and_no_plot():
     [group] = report.groups
     assert [str(cell.cell) for cell in group.shown] == ["none-fp32", "none-autocast"]
     assert not any("dp" in reason for reason in report.answer.reasons)
-    assert group.check.startswith("A/A check failed: dp does the work of none here and is 1.25")
+    assert group.check.startswith("A/A test failed: dp does the work of none here and is 1.25")
     assert "something besides the configurations changes the times" in group.check
     assert "no difference of time below 2" in group.check
 

@@ -147,7 +147,7 @@ def test_one_round_is_not_enough_for_anything() -> None:
     assert all(pair.p is None and pair.low is None for pair in found.seconds)
     assert all(pair.speedup is not None for pair in found.seconds)
     assert found.control is not None
-    assert (found.control.state, found.control.low) == ("not shown", None)
+    assert (found.control.state, found.control.low) == ("inconclusive", None)
 
 
 def test_without_values_there_is_nothing_to_say() -> None:
@@ -287,8 +287,8 @@ def test_a_control_is_the_mean_over_all_pairs() -> None:
     [
         (0.0, 0.005, "passed"),
         (0.06, 0.005, "failed"),
-        (0.0, 0.1, "not shown"),
-        (0.06, 0.1, "not shown"),
+        (0.0, 0.1, "inconclusive"),
+        (0.06, 0.1, "inconclusive"),
     ],
 )
 def test_a_control_has_passed_has_failed_or_shows_neither(

@@ -1,6 +1,7 @@
 """A study runs all that is planned, and when resumed only what is missing."""
 
 import json
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -66,7 +67,8 @@ def test_no_round_is_begun_that_would_pass_the_budget(made, capsys):
     study.run()
     assert len(made.file()["rounds"]) == 1
     before, _, after = capsys.readouterr().out.partition("run 1 of ")
-    assert "study.budget=2.9: as many of 5 seeds as fit into " in before  # it is said before
+    assert "study.budget=2.9: one seed of 3 configurations, then 4 more if they fit " in before
+    assert re.findall(r"run (\d of \d+)", after) == ["2 of 3", "3 of 3"]
     assert "seeds 1, 2, 3, 4 were not run" in after
     assert not study.finished
 

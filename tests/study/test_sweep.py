@@ -1,5 +1,6 @@
 """A command runs its sweep as a study and prints how to resume it."""
 
+import re
 import shlex
 
 from ninefold import main, secrets
@@ -36,6 +37,16 @@ def test_the_printed_resume_command_can_be_pasted(made, monkeypatch):
         assert sorted(words) == sorted(
             ["-m", "seed=0,1", budget, *given[-2:], f"study.resume={made.folder}"]
         )
+
+
+def test_a_study_that_its_budget_ends_with_an_answer_prints_one_next_step(shell):
+    done = shell.train(
+        "-m", "parallel=none,dp", "amp=fp32", "seed=0,1", "max_steps=4", "dataset.limit=256",
+        "study.time_budget=0.1", "study.budget=0.001", code=0,
+    )  # fmt: skip
+    assert "seeds 1 were not run" in done.stdout
+    steps = re.findall(r"^(train with it|to be surer|resume the study)", done.stdout, re.MULTILINE)
+    assert steps == ["train with it"]
 
 
 def test_a_study_none_of_whose_cells_can_run_says_each_reason_once_and_writes_nothing(shell):

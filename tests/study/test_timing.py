@@ -15,6 +15,7 @@ from statistics import fmean
 
 import pytest
 
+from ninefold.machine import cores
 from ninefold.tournament.neighbors import NeighborLoad
 from tests.conftest import ROOT, Shell, result, wait_until
 
@@ -173,12 +174,13 @@ def test_a_cell_that_sleeps_in_its_step_is_slower_by_that(timed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("several", "told"), [("0.4", True), ("0", False)])
-def test_all_are_timed_with_one_thread_where_that_is_faster_and_a_line_says_so(
+def test_all_are_timed_and_trained_with_one_thread_where_that_is_faster_and_a_line_says_so(
     timed, several, told
 ):
     """The first of one process finds it, wherever the plan has it."""
+    given = "parallel=ddp,none", "study.ask=[time,accuracy]", "max_steps=2", "threads=auto"
     done = timed.train(
-        *study("parallel=ddp,none", "model.net._target_=own.Threaded", "threads=2"),
+        *study(*given, "model.net._target_=own.Threaded"),
         env={"PYTHONPATH": str(timed.folder), "SEVERAL": several},
     )
     assert done.returncode == 0, done.stderr
@@ -186,12 +188,17 @@ def test_all_are_timed_with_one_thread_where_that_is_faster_and_a_line_says_so(
         name: ({each["threads"] for each in results}, [each["notes"] for each in results])
         for name, results in turns(timed.folder).items()
     }
-    assert found["none-fp32"][0] == ({1} if told else {2})
-    assert found["ddp-fp32"][0] == {2}  # one of each of two processes
+    assert found["none-fp32"][0] == {1 if told else cores()}
+    assert found["ddp-fp32"][0] == {2 if told else cores()}  # at least one of each of two processes
+    trained = [result(path.parent) for path in timed.folder.glob("study/*/result.json")]
+    assert {run["parallel"]: {run["threads"]} for run in trained} == {
+        name.removesuffix("-fp32"): threads for name, (threads, _) in found.items()
+    }
     said = [note for _, notes in found.values() for each in notes for note in each]
     assert sum("One CPU thread is faster here" in note for note in said) == told
-    line = r"^One CPU thread is faster here: .* with 2\. So each process is timed with one\.$"
-    assert len(re.findall(line, done.stdout, re.MULTILINE)) == told
+    line = r"^One CPU thread is faster here: .* with \d+\. So each process has one\.$"
+    before, _, _ = done.stdout.partition("\nanswer: ")
+    assert len(re.findall(line, before, re.MULTILINE)) == told
     sweep = json.loads((timed.folder / "study" / "sweep.json").read_text())
     assert sweep["timing_threads"] == (1 if told else None)
 
@@ -200,8 +207,8 @@ def test_the_control_of_a_study_is_timed_beside_what_it_repeats_and_not_trained(
     given = ["study.control=true", "study.ask=[time,score]", "max_steps=2", "parallel=none,ddp"]
     done = timed.train(*study(*given))
     assert done.returncode == 0, done.stderr
-    assert "\nand control-fp32, a copy of none-fp32: the A/A control\n" in done.stdout
-    assert "\nA/A check " in done.stdout
+    assert "\nand control-fp32, a copy of none-fp32, for the A/A test\n" in done.stdout
+    assert "\nA/A test " in done.stdout
     found = turns(timed.folder)
     assert set(found) == {"none-fp32", "ddp-fp32", "control-fp32"}
     assert {each["no_op"] for each in found["control-fp32"]} == {True}

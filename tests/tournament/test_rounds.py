@@ -15,9 +15,13 @@ from ninefold.tournament.taken import counted
 
 
 class Timed(Entries):
-    """Two contestants whose turn takes half a second, on a clock that only they move."""
+    """Two contestants whose turn takes half a second, on a clock that only they move.
+
+    at_first: seconds of a step of their first warm-up.
+    """
 
     names = "a", "b"
+    at_first = 0.5
 
     def __init__(self, done: int = 0) -> None:
         self.done, self.now = done, 0.0
@@ -37,7 +41,7 @@ class Each:
 
     def warm_up(self, known: Pace | None) -> WarmUp:
         yield from ()
-        return Pace(0.5, 0.5)
+        return known or Pace(self._of.at_first, self._of.at_first)
 
     def turn(self, turn: Turn) -> float:
         self._of.now += 0.5
@@ -80,6 +84,16 @@ def test_one_that_goes_on_adds_its_looks_to_those_before() -> None:
     before = {3: 0.5, 4: 0.7, 6: 1.0}
     found = played(9.0, looks=before, done=6)
     assert found.looks == {**before, 8: 8 / 6, 9: 9 / 6}  # rounds, as a share of those at the end
+
+
+def test_a_first_warm_up_that_was_disturbed_does_not_end_a_comparison() -> None:
+    entries = Timed()
+    entries.at_first = 20.0  # forty times as long as what its turns then take
+    made = Tournament(
+        entries, Budget(seconds=30.0), lambda: Look(entries.done >= 3), clock=lambda: entries.now
+    )
+    made.run()
+    assert made.ended == DECIDED
 
 
 class Machine(Entries):

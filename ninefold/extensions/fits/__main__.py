@@ -13,6 +13,7 @@ from typing import Any
 from ninefold.config.job import Settled, asked, check
 from ninefold.config.parse import last_of_each
 from ninefold.config.resolvers import file_name
+from ninefold.default_axes import count_gpus
 from ninefold.errors import ConfigError, Failure, Interrupted, Preempted, Refused, ResourceError
 from ninefold.extensions.fits import COUNT, PARTS, ROOM
 from ninefold.extensions.fits.steps import of_job
@@ -47,8 +48,10 @@ batch_size: with memory= the one for which it is {:g} times that, else by real s
 NOT_COUNTED = """\
 Not counted: workspaces of libraries such as cuDNN, NCCL and oneDNN, what the allocator keeps
 besides, evaluations, data that dataset.resident keeps on a GPU, the process itself."""
-LEFT = """ So the largest
-batch leaves room for half as much again (seen: 12 to 48 %)."""
+OF_MEMORY = """\
+The largest batch is limited by memory=, and leaves room of it for what is not counted: half as
+much again (seen: 12 to 48 %)."""
+OF_DATA = "The largest batch is limited by the training set: all of it fits."
 HEAD = ("MiB a process", "weights", "gradients", "optimizer", "activations", "together", "largest")
 
 
@@ -75,7 +78,7 @@ def _run(arguments: Sequence[str]) -> None:
         raise ConfigError("launcher", launcher, wrong, "one process counts for all", do)
     given = dict(key_and_value(word) for word in arguments)
     memory = size_of(given["memory"]) if "memory" in given else None
-    rows: list[list[str]] = []
+    rows, limits = list[list[str]](), list[str]()
     failures: list[Failure] = []
     base: Path | None = None
     for label, words in jobs([word for word in arguments if key_of(word) != "memory"]):
@@ -86,8 +89,12 @@ def _run(arguments: Sequence[str]) -> None:
             start_importing(checked)
             job = checked.settle()
             if not rows:  # a count takes seconds, in which nothing else is printed
-                print(f"counting a step of {subject(job)}", file=sys.stderr, flush=True)
-            found = counted(job, memory) if memory else taken(label, words, job, base)
+                print(f"counting a step's memory: {subject(job)}", file=sys.stderr, flush=True)
+            if memory:
+                found = counted(job, memory)
+                limit = OF_DATA if found["whole"] else OF_MEMORY
+            else:
+                found, limit = taken(label, words, job, base)
         except (Interrupted, Preempted) as failure:
             left = ("nothing of it is kept", "start it again")
             raise type(failure)("signal", failure.value, STOPPED, *left) from failure
@@ -95,20 +102,23 @@ def _run(arguments: Sequence[str]) -> None:
             failures.append(failure)
             continue
         rows.append([label, *texts(found, memory is None)])
+        limits.append(limit)
         line = dict(zip(HEAD, rows[-1], strict=True))
         events.tell("row", configuration=label, **found, line=line)
     if rows:
-        said = NOT_COUNTED + (LEFT if memory else "")
-        print("\n".join(aligned([HEAD, *rows])), said, sep="\n", flush=True)
+        last = dict.fromkeys(limits)
+        print("\n".join(aligned([HEAD, *rows])), NOT_COUNTED, *last, sep="\n", flush=True)
     if failures:
         raise Refused(failures)
 
 
 def subject(job: Settled) -> str:
-    """What is counted: `convnet on digits (1437 examples), adamw`."""
+    """What is counted: `convnet on digits (1437 examples), adamw, cpu`."""
     model, dataset, optimizer = (job.choices[key] for key in ("model", "dataset", "optimizer"))
-    examples = in_words(job.training_examples(), "example")
-    return f"{model} on {dataset} ({examples}), {optimizer}"
+    examples, device = in_words(job.training_examples(), "example"), job.resolved["device"]
+    if device == "auto":
+        device = "cuda" if count_gpus() else "cpu"
+    return f"{model} on {dataset} ({examples}), {optimizer}, {device}"
 
 
 def size_of(text: str) -> int:
@@ -135,8 +145,8 @@ def counted(job: Settled, memory: int | None) -> dict[str, Any]:
     return found
 
 
-def taken(label: str, words: Sequence[str], job: Settled, base: Path) -> dict[str, Any]:
-    """The same with the largest batch_size that real steps were taken with; it is printed, too.
+def taken(label: str, words: Sequence[str], job: Settled, base: Path) -> tuple[dict[str, Any], str]:
+    """The same with the largest batch_size that real steps were taken with, and what limits it.
 
     words: the overrides of the job, which `label` tells from others. base: for the folders of runs.
     """
@@ -158,12 +168,13 @@ def taken(label: str, words: Sequence[str], job: Settled, base: Path) -> dict[st
         raise ResourceError("batch_size", fails, why, "no batch fits", do)
     said = {"batch_size": fits, "fails_at": fails, "why": why, "counted": first}
     write_json(folder / "batch_size.json", said)
-    limit = "" if fails is None else f", {fails} does not"
+    limit = "" if fails is None else f", and {fails} does not fit"
     apart = "" if first in (None, fits) else f"; {first} was counted, and steps decide"
     kept = [word for word in words if not word.startswith("hydra.")]
     command = typed(last_of_each([*kept, f"batch_size={fits}"]))
-    print(f"batch_size  {fits} fits{limit} ({why}){apart}\ntrain with it: {command}", flush=True)
-    return {**found, "largest": fits, "whole": fails is None}
+    of = f"{label}: " if label else ""
+    lines = f"{of}batch_size={fits} is the largest{limit}: {why}{apart}\ntrain with it: {command}"
+    return {**found, "largest": fits, "whole": fails is None}, lines
 
 
 def texts(found: Mapping[str, Any], searched: bool) -> list[str]:

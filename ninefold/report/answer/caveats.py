@@ -25,7 +25,7 @@ GIB = 2**30
 TOLD = 0.1  # share of the turns from which on it is told that they were left out
 LEFT_OUT = {
     OTHERS: "other programs used the CPUs during {}",
-    AROUND: "during {} the turns around were slow as well",
+    AROUND: "the machine was slow during {}",
 }
 
 

@@ -330,8 +330,9 @@ def control_text(evidence: Evidence) -> str:
     if control is None:
         return ""
     doubles = listed_and(list(dict.fromkeys(second.parallel for _, second in control.pairs)))
-    noisy = f" (too noisy for {_same(evidence)})" if control.state not in (PASSED, FAILED) else ""
-    text = f"A/A check {control.state}{noisy}: {doubles} does the work of none here and is "
+    why = "too few rounds" if control.low is None else f"interval beyond {_same(evidence)}"
+    why = "" if control.state in (PASSED, FAILED) else f" ({why})"
+    text = f"A/A test {control.state}{why}: {doubles} does the work of none here and is "
     return text + times_as_fast(control.speedup, control.low, control.high)
 
 
@@ -345,7 +346,7 @@ def check(evidence: Evidence) -> str:
             "No two configurations do the same work here, so nothing checks the measurement itself."
         )
     if control.resolution is None:
-        return f"{text}; too few rounds to check anything."
+        return f"{text}."
     same = _same(evidence)
     follows = {
         PASSED: f", within {same}.",
@@ -354,7 +355,7 @@ def check(evidence: Evidence) -> str:
     if not evidence.comparison.floor:
         return text + follows
     below = f"no difference of time below {floor_text(evidence)}"
-    return f"{text}{follows} By this check {below} counts as faster or slower."
+    return f"{text}{follows} By this test {below} counts as faster or slower."
 
 
 def floor_text(evidence: Evidence) -> str:

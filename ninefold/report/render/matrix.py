@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from ninefold.numbers import number, with_unit
+from ninefold.numbers import number, with_unit, within_margin
 from ninefold.report.answer.tree import CellReport, Group, Published
 from ninefold.report.data.cell import BASELINE, Cell, plainness, position
 from ninefold.report.render.results import figures_of, name_of, reason, scores_of, style
@@ -80,9 +80,19 @@ def _about(group: Group) -> str:
     if any(cell.speedup for cell in group.cells):
         said.append(f"speedup over {BASELINE} (above 1 is faster)")
     if group.scored:
-        said.append(group.score)
+        said.append(group.score + _kept(group))
     text = f"In each cell: {', '.join(said)}."
     return f"{text} Published: {group.published_by}." if group.published else text
+
+
+def _kept(group: Group) -> str:
+    """How many configurations are shown to keep the score; nothing where none was compared."""
+    safe = [test.verdict == "safe" for test in group.comparison.safety]
+    if not safe:
+        return ""
+    margin = within_margin(group.settings.margin, group.unit, group.better, BASELINE)
+    count = "all" if all(safe) else f"{sum(safe)} of {len(safe)}"
+    return f" (kept by {count}: shown to be {margin})"
 
 
 def _column(amp: str, group: Group) -> str:

@@ -128,14 +128,14 @@ def _check(group: Group) -> Section | None:
 
 
 def _of_control(group: Group) -> str:
-    """The state of the A/A check, and the noise floor."""
+    """The state of the A/A test, and the noise floor."""
     control = group.comparison.control
     if control is None:
         return ""
     off = group.comparison.floor
     floor = f"; noise floor {100 * off:.1f} %" if off else ""
     same = f"the same work is {times_as_fast(control.speedup)}"
-    return f"A/A check {control.state}: {same}{floor}"
+    return f"A/A test {control.state}: {same}{floor}"
 
 
 def _further(group: Group) -> Section | None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ninefold.errors import one_line
 from ninefold.numbers import MISSING
 from ninefold.progress import aligned
-from ninefold.stats.verdicts import FAILED, NOT_SHOWN, OPEN, PASSED, WITHIN
+from ninefold.stats.verdicts import FAILED, INCONCLUSIVE, OPEN, PASSED, WITHIN
 from ninefold.tables import grid, plain
 
 # The word of a verdict, and whether it is good, bad, even or open.
@@ -25,7 +25,7 @@ _WORDS = {
     WITHIN: ("in the noise", "open"),
     PASSED: ("passed", "good"),
     FAILED: ("failed", "bad"),
-    NOT_SHOWN: ("not shown", "open"),
+    INCONCLUSIVE: ("inconclusive", "open"),
 }
 GLYPHS = {"good": "✓", "bad": "✗", "even": "=", "open": "?"}
 

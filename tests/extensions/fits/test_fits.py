@@ -141,6 +141,7 @@ def test_each_configuration_has_a_row_with_its_largest_batch(shell):
     cells = [f"amp={amp} parallel={how}" for amp in ("fp32", "bf16") for how in ("none", "ddp")]
     assert [" ".join(row.split()[:2]) for row in rows] == cells
     assert all("batch_size=" in row and row.endswith(" in 0.0391 GiB") for row in rows)
+    assert "\nThe largest batch is limited by memory=, and leaves room " in done.stdout
 
 
 @pytest.mark.parametrize("text", ["24", "24GB", "0GiB", "-1MiB", "muchGiB"])
@@ -166,7 +167,9 @@ def test_a_row_that_cannot_be_counted_leaves_the_others(shell):
     )
     assert "compile.mode=null " in done.stdout
     said, error = done.stderr.splitlines()[:2]  # what is counted at once, before the figures
-    assert re.fullmatch(r"counting a step of convnet on \w+ \(\d+ examples\), adamw", said)
+    assert re.fullmatch(
+        r"counting a step's memory: convnet on \w+ \(\d+ examples\), adamw, \w+", said
+    )
     assert error.startswith("error: compile.mode=default: what a compiler fuses is not")
 
 
