@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 
 from ninefold import machine
@@ -17,7 +16,7 @@ def axes(device: str) -> dict[str, str]:
 
     device: auto, cpu, cuda or cuda:N. Imports torch only where this host has GPUs, or one is named.
     """
-    gpus = count_gpus(device == "auto") if device != "cpu" else 0
+    gpus = machine.count_gpus(device == "auto") if device != "cpu" else 0
     _, named, number = device.partition(":")
     numbers = [int(number)] if named and number.isdecimal() else range(gpus)
     short = machine.computes_in_bfloat16() is not False
@@ -43,19 +42,6 @@ def of(gpus: int, capability: tuple[int, int] | None, short: bool) -> dict[str, 
 def left_out(found: Mapping[str, str]) -> list[str]:
     """Return what is to be said of these default axes, in sentences."""
     return [] if "," in found["amp"] else [ONE]
-
-
-def count_gpus(looks: bool = True) -> int:
-    """Return how many GPUs a process may use. looks: whether torch is only asked if there are some.
-
-    Importing torch takes seconds.
-    """
-    here = not looks or machine.gpu_models() or machine.gpu_driver()
-    if not here or os.environ.get("CUDA_VISIBLE_DEVICES") == "":
-        return 0
-    import torch
-
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def _capability(numbers: Iterable[int]) -> tuple[int, int] | None:

@@ -169,6 +169,19 @@ def gpu_models() -> list[str]:
     ]
 
 
+def count_gpus(looks: bool = True) -> int:
+    """Return how many GPUs a process may use. looks: whether torch is only asked if there are some.
+
+    Importing torch takes seconds.
+    """
+    here = not looks or gpu_models() or gpu_driver()
+    if not here or os.environ.get("CUDA_VISIBLE_DEVICES") == "":
+        return 0
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
 def gpus() -> list[str]:
     """Name and memory of each GPU that this process may use. Imports torch, starts CUDA."""
     import torch

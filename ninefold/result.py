@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,12 @@ TURN_COLUMNS = {
     "turn_ends": "end",
     "turn_others": "others",
 }
+
+
+def in_columns(turns: Sequence[object]) -> dict[str, list[Any]]:
+    """Turns (`tournament.taken.TakenTurn`) as files hold them: by TURN_COLUMNS."""
+    columns = {name: [getattr(turn, of) for turn in turns] for name, of in TURN_COLUMNS.items()}
+    return {name: [] if None in values else values for name, values in columns.items()}
 
 
 def strategy_name(parallel: str, processes: int | str | None) -> str:

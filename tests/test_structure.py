@@ -21,10 +21,9 @@ ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
 
 GROUND = {
-    "default_axes", "errors", "exits", "files", "machine", "numbers", "parser", "places", "process",
-    "progress", "ranks",
-    "result", "score", "secrets", "signals", "streams", "study_record", "tables", "tree", "types",
-    "waits", "words",
+    "default_axes", "errors", "exits", "files", "frameworks", "machine", "numbers", "parser",
+    "places", "process", "progress", "ranks", "result", "score", "secrets", "signals", "streams",
+    "study_record", "tables", "tree", "types", "waits", "words",
 }  # fmt: skip
 # What each package, or module directly in ninefold/, may import: packages, or single modules.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -286,8 +285,7 @@ OTHER_MEANINGS = {
     ("launch/forkserver", "torchvision"),
     *(("report/answer/settings", name) for name in ("dp", "ddp", "fp32", "tf32", "bf16", "fp16")),
     *(("report/answer/settings", name) for name in ("default", "none")),
-    *(("bench/precisions", name) for name in ("fp32", "bf16", "fp16")), ("bench/changes", "bf16"),
-    ("bench/strategies", "none"), ("bench/strategies", "ddp"),
+    *(("frameworks", name) for name in ("fp32", "bf16", "fp16")), ("bench/strategies", "ddp"),
 }  # fmt: skip
 
 

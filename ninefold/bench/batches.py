@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from ninefold.bench.contestant import Batch, Command, Hello
+from ninefold.bench.change import Hello
+from ninefold.bench.contestant import Batch, Command
 
 PER_EXAMPLE = " in examples a second"
 UNSEEN = "no network of torch.nn was seen to get a tensor in training"

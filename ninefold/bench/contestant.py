@@ -14,16 +14,16 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, TypeAlias, TypedDict
+from typing import Annotated, Any, TypeAlias, TypedDict
 
 import msgspec
 from msgspec import Meta
 
 from ninefold.bench import guardian
-from ninefold.bench.elsewhere import foreign_code
-from ninefold.bench.revisions import Copy
+from ninefold.bench.change import Change, Hello
+from ninefold.bench.revisions import Copy, foreign_code
 from ninefold.errors import NO_MEMORY, ConfigError, Failure, PeerError, ResourceError
 from ninefold.files import opener
 from ninefold.process import scratch
@@ -31,6 +31,7 @@ from ninefold.tournament.contestant import Ended
 from ninefold.waits import poll_until
 
 INJECT = Path(__file__).parent / "inject"
+CHANGES = "NINEFOLD_BENCH_CHANGES"  # the variable that tells the hook what to change
 LOOK_SECONDS = 0.01  # between looks whether a command has reached its first step
 START_SECONDS = 300.0  # that a command may take to its first step
 RANKS_SECONDS = 60.0  # after its first rank's that the others' first step may come
@@ -60,9 +61,8 @@ class Command:
     """What is compared.
 
     text: run by /bin/sh, with {seed} and {out} replaced. folder: where. variables: its own.
-    step: MODULE:FUNCTION whose return ends a step; None: Optimizer.step. precision: what it is to
-    compute in. processes: in how many it is to train; None: as it comes. twin: what the hook leaves
-    out. changes: what it changes, "none" only to look. copy: the revision that it is of.
+    step: MODULE:FUNCTION whose return ends a step; None: Optimizer.step. changes: that were made to
+    it. copy: the revision that it is of.
     """
 
     text: str
@@ -70,11 +70,48 @@ class Command:
     folder: Path = field(default_factory=Path.cwd)
     variables: Mapping[str, str] = field(default_factory=dict)
     step: str | None = None
-    precision: str | None = None
-    processes: int | None = None
-    twin: str | None = None
-    changes: str | None = None
+    changes: tuple[Change, ...] = ()
     copy: Copy | None = None
+
+    def changed(self, changes: Sequence[Change], name: str | None = None) -> Command:
+        """The command with these changes as well; unless it gets a name, their names join its own.
+
+        Raises ConfigError where its line cannot be changed.
+        """
+        text, variables = self.text, {**self.variables}
+        for change in changes:
+            text = change.launch(text)
+            variables |= change.variables
+        name = name or ", ".join(filter(None, (self.name, *(each.name for each in changes))))
+        more = (*self.changes, *changes)
+        return replace(self, text=text, name=name, variables=variables, changes=more)
+
+    def in_each(
+        self, option: str, names: Sequence[str], changes: Mapping[str, Change], listed: str
+    ) -> list[Command]:
+        """The command with each of the changes that an option names, out of those that there are.
+
+        listed: these, for the ConfigError of a name that is none.
+        """
+        if wrong := [name for name in names if name not in changes]:
+            raise ConfigError(
+                option,
+                ",".join(names),
+                f"{wrong[0]} is none",
+                f"{listed} are allowed",
+                "name these, separated by commas",
+            )
+        return [self.changed([changes[name]]) for name in dict.fromkeys(names)]
+
+    @property
+    def processes(self) -> int | None:
+        """In how many it is to train; None: as it comes."""
+        return next((each.processes for each in self.changes if each.processes), None)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether a part of its steps is left out."""
+        return any(each.leaves_out for each in self.changes)
 
     def failure(self, wrong: str, allowed: str, do: str) -> ConfigError:
         return ConfigError("command", self.text, wrong, allowed, do)
@@ -120,6 +157,11 @@ class Command:
         before = self.variables.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
         return f"{INJECT}{os.pathsep}{before}" if before else str(INJECT)
 
+    @property
+    def told(self) -> str:
+        """The changes, as the hook is told them."""
+        return ",".join(change.name for change in self.changes)
+
     def hooks(self, path: Path, one_optimizer: bool) -> dict[str, str]:
         """The variables that load the hook.
 
@@ -134,10 +176,7 @@ class Command:
             "PET_MASTER_PORT": os.environ.get("PET_MASTER_PORT", port),  # torchrun's own
             "PET_LOG_DIR": os.environ.get("PET_LOG_DIR", str(path.with_name("torchrun"))),
             "NINEFOLD_BENCH_STEP": self.step,
-            "NINEFOLD_BENCH_PRECISION": self.precision,
-            "NINEFOLD_BENCH_PROCESSES": self.processes,
-            "NINEFOLD_BENCH_TWIN": self.twin,
-            "NINEFOLD_BENCH_CHANGES": self.changes,
+            CHANGES: self.told,
             "NINEFOLD_BENCH_ONE_OPTIMIZER": "1" if one_optimizer else None,
             "NINEFOLD_BENCH_ORIGIN": self.copy and self.copy.original,
         }
@@ -158,77 +197,6 @@ def free_port() -> int:
 
 # What networks got in a step: the different numbers of examples, ascending, and all elements.
 Batch: TypeAlias = tuple[list[int], int]
-
-
-class Precision(TypedDict):
-    """What a command's first steps compute in.
-
-    computes: a dtype; None: not known. framework: whose choice it is; None: a plain loop's.
-    line: where the script chooses. called: whether a network of torch.nn was.
-    """
-
-    computes: str | None
-    framework: str | None
-    line: str | None
-    called: bool
-
-
-class Strategy(TypedDict):
-    """How a rank trains.
-
-    averages: the class by which gradients are averaged; None: none was called. network: FILE:LINE
-    of the script that calls a network; line: where the script chooses its strategy or devices.
-    """
-
-    averages: str | None
-    network: str | None
-    line: str | None
-
-
-class Script(TypedDict):
-    """What a script has of what may make it faster, as its first step shows.
-
-    loader, optimizer, network: FILE:LINE where they are made or first called, several with commas;
-    None: in a package. workers: of the loader that it reads; iterable: whether that has an
-    IterableDataset; pinned: whether its batches are. threads: that compute. fused: whether its
-    optimizers are; None: no one could be. convolutions, compiled: whether it has them. cuda:
-    whether it uses a GPU. world: processes that train together. computes, framework: as of
-    Precision.
-    """
-
-    loader: str | None
-    optimizer: str | None
-    network: str | None
-    workers: int | None
-    threads: int | None
-    fused: bool | None
-    convolutions: bool
-    compiled: bool
-    iterable: bool
-    pinned: bool | None
-    cuda: NotRequired[bool]
-    world: NotRequired[int]
-    computes: NotRequired[str | None]
-    framework: NotRequired[str | None]
-
-
-class Hello(TypedDict):
-    """What a rank says of itself.
-
-    gpus: UUIDs of those that it uses. unfinished: who still computed what its first step had
-    returned.
-    """
-
-    rank: Annotated[int, Meta(ge=0)]
-    world: Annotated[int, Meta(ge=1)]
-    torch: str | None
-    cuda: bool
-    gpus: list[str]
-    unfinished: str | None
-    modules: list[str]
-    precision: Precision | None
-    strategy: Strategy | None
-    script: Script | None
 
 
 class Answer(TypedDict):
@@ -349,18 +317,6 @@ class Contestant:
     def hellos(self) -> list[Hello]:
         """What each rank has said of itself."""
         return [self._hellos[rank] for rank in sorted(self._hellos)]
-
-    @property
-    def script(self) -> Script | None:
-        """What it has said of what may make it faster."""
-        hello = self._hellos[0]
-        if hello["script"] is None:
-            return None
-        found: Script = hello["script"].copy()
-        found["cuda"], found["world"], precision = hello["cuda"], hello["world"], hello["precision"]
-        if precision is not None:
-            found["computes"], found["framework"] = precision["computes"], precision["framework"]
-        return found
 
     @property
     def first_step_seconds(self) -> float:

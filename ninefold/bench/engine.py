@@ -21,16 +21,8 @@ from ninefold.answer.decision import are_decided, far_slower
 from ninefold.answer.facts import facts_of
 from ninefold.answer.times import Times, times
 from ninefold.answer.words import interval, shown
-from ninefold.bench import batches, precisions, strategies
-from ninefold.bench.contestant import (
-    LOOK_SECONDS,
-    MARKS,
-    Command,
-    Contestant,
-    Hello,
-    Precision,
-    Taken,
-)
+from ninefold.bench import batches, change
+from ninefold.bench.contestant import LOOK_SECONDS, MARKS, Command, Contestant, Taken
 from ninefold.bench.gate import UNDECIDED, verdict
 from ninefold.bench.pacing import AHEAD, ENOUGH, Pause, is_short, look
 from ninefold.bench.screen import ProgressLine
@@ -115,7 +107,7 @@ class Found:
     rounds: int = 0
     beside_on_gpu: int = 0
     limits: Counter[str] = field(default_factory=Counter)
-    said: dict[str, Sequence[Hello]] = field(default_factory=dict)
+    said: dict[str, Sequence[change.Hello]] = field(default_factory=dict)
     taken: dict[str, batches.StepBatch | None] = field(default_factory=dict)
     examples: Mapping[str, float] = field(default_factory=dict)
     looks: dict[int, float] = field(default_factory=dict)
@@ -133,10 +125,9 @@ class Found:
         return batches.PER_EXAMPLE if differ else ""
 
     @property
-    def precisions(self) -> dict[str, Precision]:
-        """What commands said of theirs, where that was asked."""
-        said = {name: self.said[name][0]["precision"] for name in self.names if name in self.said}
-        return {name: each for name, each in said.items() if each is not None}
+    def changes(self) -> change.Changes:
+        """What was changed of each command."""
+        return {command.name: command.changes for command in self.commands}
 
     @property
     def settings(self) -> Settings:
@@ -216,7 +207,7 @@ class Alive:
         self._bench, self.name, self._number = bench, command.name, number
         beside = not bench.found.apart and len(bench.found.commands) > 1
         one = bench.has_one_optimizer(command.name)
-        records = number == 0 and command.twin is None
+        records = number == 0 and not command.leaves_out
         these = recording(AskedSteps(RECORDED), alone=False) if records else None
         marking = bench.marking[command.name]
         self.held = Contestant(command, number, keep, marking, beside, one, these)
@@ -438,20 +429,14 @@ class Bench(Entries):
             each.close()
 
     def note_arrival(self, these: Sequence[Alive]) -> None:
-        """Note what commands compute in. Raises ConfigError if it is not what was asked for."""
+        """Note what each rank says. Raises ConfigError for a change that took no effect."""
         found = self.found
         found.said |= {each.name: each.held.hellos for each in these}
-        if len(found.said) < len(found.names):
-            return
-        precisions.require_effect(found.commands, found.precisions)
-        if any(command.processes for command in found.commands):
-            strategies.require_effect(found.commands, found.said)
+        change.require_effect(found.changes, found.said)
 
     def note_batches(self, these: Sequence[Alive]) -> None:
         """Note how many examples steps take. Raises ConfigError where that differs unseen."""
         found = self.found
-        if found.commands[0].changes:  # no change that is tried is to the batch
-            return
         for each in these:
             known = found.taken.get(each.name)
             found.taken[each.name] = known or batches.taken(each.held.taken)

@@ -14,7 +14,6 @@ from ninefold.stats.verdicts import Pair, Settings
 from ninefold.types import LEAST_ROUNDS
 
 PASSES, FAILS, UNDECIDED = "passes", "fails", "undecided"
-SAID = {PASSES: "passes", FAILS: "fails", UNDECIDED: "undecided"}
 
 
 def verdict(pair: Pair, allowed: float) -> str:
@@ -39,7 +38,7 @@ def sentence(pair: Pair, allowed: float, settings: Settings, what: str = "") -> 
         UNDECIDED: f"{may_be(pair)}{what}, and {share} slower is allowed",
     }[state]
     sure = f"{shown(pair.speedup)}; {settings.confidence:g} % interval {interval(pair)}"
-    return f"Gate {SAID[state]}: {found} ({sure})."
+    return f"Gate {state}: {found} ({sure})."
 
 
 def failure(pair: Pair, allowed: float, minutes: float, what: str = "") -> Failure | None:

@@ -1,107 +1,79 @@
-"""One command in several precisions: the variables that say so, and whether they took effect."""
+"""Precisions in which one command can compute: frameworks by variables, plain loops by the hook."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
-from ninefold.bench.contestant import Command, Precision
-from ninefold.errors import ConfigError
+from ninefold.bench.change import Axis, Change, Hello, Script, Seen
+from ninefold.bench.contestant import Command
+from ninefold.frameworks import BF16_LINES, precision_variables
+from ninefold.machine import computes_in_bfloat16
 
-DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-# Lightning's Trainer, Fabric, and accelerate with Hugging Face's Trainer read these.
-VARIABLES = {
-    "PL_TRAINER_PRECISION": {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"},
-    "LT_PRECISION": {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"},
-    "ACCELERATE_MIXED_PRECISION": {"fp32": "no", "bf16": "bf16", "fp16": "fp16"},
-}
-OPTION = "--precisions"
-
-
-def require_known(option: str, names: Sequence[str], allowed: Collection[str], listed: str) -> None:
-    """Raise ConfigError for a name that the option does not allow. listed: those that it does."""
-    if wrong := [name for name in names if name not in allowed]:
-        raise ConfigError(
-            option,
-            ",".join(names),
-            f"{wrong[0]} is none",
-            f"{listed} are allowed",
-            "name these, separated by commas",
-        )
+AXIS = Axis("--precisions", "precision", "compute")
+NETWORK = "network"  # the key of Script with the line where it is called
+OWN_OPTION = "compare its own option: --each P=V,V with {P} in the command"
 
 
 def in_precisions(command: Command, names: Sequence[str]) -> list[Command]:
     """The command in each of these precisions. Raises ConfigError for names that are none."""
-    require_known(OPTION, names, DTYPES, ", ".join(DTYPES))
-    return [
-        replace(
-            command,
-            name=f"{command.name}, {name}" if command.name else name,
-            precision=name,
-            variables={
-                **command.variables,
-                **{variable: said[name] for variable, said in VARIABLES.items()},
-            },
-        )
-        for name in dict.fromkeys(names)
-    ]
+    return command.in_each(AXIS.option, names, PRECISIONS, ", ".join(PRECISIONS))
 
 
-def takes_effect(name: str, said: Precision) -> bool:
-    """Whether a command computes in a precision, as far as it could tell."""
-    return bool(said["computes"] or said["called"]) and said["computes"] in (None, DTYPES[name])
+def computes_in(dtype: str, ranks: Sequence[Hello]) -> Seen | None:
+    """What the first step of a command shows that is to compute in a dtype.
 
-
-def require_effect(commands: Sequence[Command], said: Mapping[str, Precision]) -> None:
-    """Raise ConfigError unless each command computes in its precision.
-
-    said: by name what a command reported of its first steps. Where it could not tell what it
-        computes in, it passes.
+    Where it is not known, as in a function that is compiled whole, that passes.
     """
-    wanted = {command.name: str(command.precision) for command in commands}
-    several = len({*wanted.values()}) > 1
-    if several and not any(each["called"] or each["computes"] for each in said.values()):
-        raise ConfigError(
-            OPTION,
-            ",".join(dict.fromkeys(wanted.values())),
-            "the script calls no network of torch.nn in its first step: the commands do not differ",
-            "a loop that calls one, not from a compiled function, gets autocast around it",
-            "compare its own option: --each P=V,V with {P} in the command",
+    said = ranks[0]["precision"]
+    if said is None:
+        return None
+    value, framework = said["computes"], said["framework"]
+    wrong, allowed = None, f"{dtype} was asked for"
+    if value is None and not said["called"]:
+        wrong = (
+            "the script calls no network of torch.nn in its first step: the commands do not differ"
         )
-    told = {name: each for name, each in said.items() if each["computes"] is not None}
-    other = [name for name, each in told.items() if each["computes"] != DTYPES[wanted[name]]]
-    if not other:
-        return
-    each = told[other[0]]
-    where = f" ({each['line']})" if each["line"] else ""
-    computed = {name: each["computes"] for name, each in told.items()}
-    if {wanted[name] for name in other} == {"fp16"} and each["framework"] is None:
+        allowed = "a loop that calls one, not from a compiled function, gets autocast around it"
+    elif dtype == "float16" and value == "float32" and framework is None:
         wrong = "fp16 is not tried in a loop without a framework"
-        found = "the loop would need a GradScaler of its own"
-    elif len({*computed.values()}) == 1 and len({wanted[name] for name in told}) > 1:
-        wrong = f"the script sets its precision itself{where}: the commands do not differ"
-        found = f"all compute in {each['computes']}"
-    else:
-        wrong = f"{other[0]} computes in {each['computes']}{where}"
-        found = ", ".join(f"{name}: {dtype}" for name, dtype in computed.items())
-    raise ConfigError(
-        OPTION,
-        ",".join(dict.fromkeys(wanted.values())),
-        wrong,
-        found,
-        "take that out of the script, or compare its own option: --each P=V,V with {P} in the "
-        "command",
+        allowed = "the loop would need a GradScaler of its own"
+    return Seen(
+        axis=AXIS,
+        took=value == dtype or (value is None and (said["called"] or dtype == "float32")),
+        value=value,
+        told=value or "a precision that is not known (torch.compile)",
+        ending=f", as {framework} chooses" if framework else ", by autocast that bench adds",
+        line=said["line"],
+        wrong=wrong,
+        allowed=allowed,
+        do=OWN_OPTION if wrong else f"take that out of the script, or {OWN_OPTION}",
     )
 
 
-def sentences(said: Mapping[str, Precision]) -> Iterator[str]:
-    """One line on what the commands compute in, and by whom."""
-    if not said:
-        return
-    each = [
-        f"{name} in {found['computes'] or 'a precision that is not known (torch.compile)'}"
-        for name, found in said.items()
-    ]
-    first = next(iter(said.values()))
-    by = f"as {first['framework']} chooses" if first["framework"] else "by autocast that bench adds"
-    yield f"Seen in the first step: {', '.join(each)}, {by}."
+def _lacks_bfloat16(script: Script) -> str | None:
+    if (computes := script["computes"]) in ("bfloat16", "float16"):
+        return "already there" if computes == "bfloat16" else "it computes in float16"
+    if not script["cuda"] and not computes_in_bfloat16():
+        return "the processor has no instructions for it"
+    return None
+
+
+def _precision(name: str, dtype: str) -> Change:
+    variables, took_effect = precision_variables(name), partial(computes_in, dtype)
+    return Change(name, variables=variables, took_effect=took_effect)
+
+
+FP32, FP16 = _precision("fp32", "float32"), _precision("fp16", "float16")
+BF16 = replace(
+    _precision("bf16", "bfloat16"),
+    unavailable=_lacks_bfloat16,
+    does="With autocast to bfloat16",
+    line="with torch.autocast(DEVICE, torch.bfloat16): around the forward pass, whose outputs go "
+    "on in .float()",
+    in_framework=BF16_LINES,
+    where=NETWORK,
+    alters=True,
+)
+PRECISIONS = {each.name: each for each in (FP32, BF16, FP16)}

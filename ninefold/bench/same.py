@@ -28,7 +28,7 @@ def same(commands: Sequence[Command], recorded: Mapping[str, Training]) -> dict[
 
     More processes take another batch. recorded: the first steps, by name.
     """
-    first, *others = [command for command in commands if command.twin is None]
+    first, *others = [command for command in commands if not command.leaves_out]
     names = [other.name for other in others if other.processes == first.processes]
     if first.name not in recorded:
         return {}

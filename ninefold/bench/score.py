@@ -16,8 +16,8 @@ from typing import Any
 from ninefold.answer.facts import facts_of
 from ninefold.answer.screen import NOTES, more_notes, screen
 from ninefold.answer.times import Times, times
-from ninefold.bench import precisions
-from ninefold.bench.contestant import Command, tail
+from ninefold.bench.change import require_effect
+from ninefold.bench.contestant import CHANGES, Command, tail
 from ninefold.bench.whole import run_whole
 from ninefold.errors import ConfigError, one_line
 from ninefold.files import read_json, read_text
@@ -216,12 +216,9 @@ def seeded(command: Command, seed: int, said: Path) -> Command:
         "PYTHONPATH": command.python_path,
         "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", str(seed)),
         "NINEFOLD_BENCH_SEED": str(seed),
+        "NINEFOLD_BENCH_SAID": str(said),
+        CHANGES: command.told,
     }
-    if command.precision is not None:
-        variables |= {
-            "NINEFOLD_BENCH_PRECISION": command.precision,
-            "NINEFOLD_BENCH_SAID": str(said),
-        }
     return replace(command, variables=variables)
 
 
@@ -242,7 +239,7 @@ def compare(commands: Sequence[Command], rule: Rule, keep: Path) -> Judged:
             log.add(name, seed, seconds=seconds, steps=1)
             scores[name][seed] = score_of(command.log(keep, seed), command, rule.score)
         if seed == 0:
-            require_precisions(commands, keep)
+            require_changes(commands, keep)
         if seed + 1 in SEEDS:
             pairs = [(scores[names[0]][n], scores[names[1]][n]) for n in range(seed + 1)]
             found = judge(pairs, rule, names)
@@ -252,11 +249,9 @@ def compare(commands: Sequence[Command], rule: Rule, keep: Path) -> Judged:
     return Judged(found, commands, scores, times(facts), time.time() - began)
 
 
-def require_precisions(commands: Sequence[Command], keep: Path) -> None:
+def require_changes(commands: Sequence[Command], keep: Path) -> None:
     """Raise ConfigError unless each command computed in the precision that it was started in."""
-    files = {
-        each.name: each.log(keep, 0).with_suffix(".json") for each in commands if each.precision
-    }
-    said = {name: json.loads(read_text(path)) for name, path in files.items() if path.exists()}
-    if said and len(said) == len(commands):
-        precisions.require_effect(commands, said)
+    files = {each.name: each.log(keep, 0).with_suffix(".json") for each in commands}
+    said = {name: [json.loads(read_text(path))] for name, path in files.items() if path.exists()}
+    if len(said) == len(commands):
+        require_effect({each.name: each.changes for each in commands}, said)

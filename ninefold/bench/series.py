@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ninefold.bench.score import KEEP
 from ninefold.errors import ConfigError
 from ninefold.files import read_text, write_durably
 
 ALPHA = 0.05  # of what is kept, the share that is noise in the mean
-KEPT = "keep"  # the verdict that earns
 OPTION = "--series"
 
 
@@ -53,7 +53,7 @@ def add(path: Path, before: Sequence[dict[str, Any]], judged: dict[str, Any]) ->
     """Add a judgement to the file of a series; return what the series has come to."""
     lines = [json.dumps(each) for each in (*before, judged)]
     write_durably(path, "".join(f"{line}\n" for line in lines).encode())
-    kept = sum(each["verdict"] == KEPT for each in (*before, judged))
+    kept = sum(each["verdict"] == KEEP for each in (*before, judged))
     noise = f"{ALPHA * kept:.2g}"
     return (
         f"This series: {kept} of {len(lines)} kept, of which {noise} at most are noise in the mean."

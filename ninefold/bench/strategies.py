@@ -8,20 +8,19 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from functools import partial
 
-from ninefold.bench.contestant import Command, Hello, Strategy
-from ninefold.bench.precisions import require_known
-from ninefold.default_axes import count_gpus
+from ninefold.bench.change import Axis, Change, Hello, Seen
+from ninefold.bench.contestant import Command
 from ninefold.errors import ConfigError
-from ninefold.machine import cores
-from ninefold.numbers import counted
+from ninefold.frameworks import ON_CPU, TORCHRUN, strategy_variables
+from ninefold.machine import cores, count_gpus
+from ninefold.numbers import counted, plural
 
-OPTION = "--strategies"
-ALLOWED = ("none", "ddp")
-ON_CPU = 2  # processes of ddp on a machine without a GPU
-LAUNCHER = "-m torch.distributed.run --standalone --nproc-per-node"
+AXIS = Axis("--strategies", "processes", "train")
+PROCESSES_ON_CPU = 2  # of ddp on a machine without a GPU
+LAUNCHER = f"-m torch.distributed.run {TORCHRUN}"
 PYTHON = re.compile(
     r"(?:^|(?<=[\s;&|(]))\S*python[\d.]*(?:\s+-[bBdEiOqRsSuvx]+)*(?=\s+(?:-m\s|[^-\s]))"
 )
@@ -31,131 +30,89 @@ THREADS = "OMP_NUM_THREADS"
 def in_strategies(command: Command, names: Sequence[str]) -> list[Command]:
     """The command in each of these strategies. Raises ConfigError for names that are none."""
     gpus = count_gpus()
-    require_known(OPTION, names, ALLOWED, f"{' and '.join(ALLOWED)}, as of parallel=,")
     if gpus == 1 and "ddp" in names:
         raise ConfigError(
-            OPTION,
+            AXIS.option,
             ",".join(names),
             "there is one GPU here",
-            f"ddp takes a process for each of several, or {ON_CPU} on a CPU",
+            f"ddp takes a process for each of several, or {PROCESSES_ON_CPU} on a CPU",
             "CUDA_VISIBLE_DEVICES= hides the GPU",
         )
-    return [in_strategy(command, name, gpus) for name in dict.fromkeys(names)]
+    both = "two commands of your own"
+    if gpus > 1:
+        lines = [f"CUDA_VISIBLE_DEVICES={devices} {command.text}" for devices in ("0", "0,1")]
+        both = " ".join(map(shlex.quote, lines))
+    do = f"have the script do what torchrun, or its framework's variables, ask for, or give {both}"
+    changes = {"none": one_process(gpus, do), "ddp": by_ddp(gpus, do)}
+    return command.in_each(AXIS.option, names, changes, "none and ddp, as of parallel=,")
 
 
-def in_strategy(command: Command, name: str, gpus: int) -> Command:
-    """The command as one process, on one GPU, or by DDP. gpus: of this machine.
-
-    torchrun starts what a strategy needs, and Lightning and Fabric are told that they are to use
-    it; accelerate, Hugging Face's Trainer and loops that call DDP see it by themselves.
-    """
-    several = name == "ddp"
-    processes = (gpus or ON_CPU) if several else 1
-    variables = {**command.variables}
-    for prefix in ("PL_TRAINER", "LT"):
-        variables[f"{prefix}_STRATEGY"] = "ddp" if several else "auto"
-        variables[f"{prefix}_DEVICES"] = str(processes)
-    if not gpus:
-        # Else accelerate, and so Hugging Face's Trainer, joins a group and averages nothing.
-        variables["ACCELERATE_USE_CPU"] = "true"
-    if several and THREADS not in os.environ:
-        variables[THREADS] = str(max((cores() or 1) // processes, 1))
-    if not several and gpus > 1:
+def one_process(gpus: int, do: str) -> Change:
+    """The change to one process, on one GPU. gpus: of this machine. do: see `Seen`."""
+    variables = strategy_variables("auto", 1) | ({} if gpus else ON_CPU)
+    if gpus > 1:
         # Without a launcher Hugging Face's Trainer would use all of them, by DataParallel.
         first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
         variables["CUDA_VISIBLE_DEVICES"] = first
-    text = by_torchrun(command, processes) if several else command.text
-    return replace(command, name=name, text=text, variables=variables, processes=processes)
+    return Change(
+        "none", variables=variables, processes=1, took_effect=partial(trains_in, 1, do, "")
+    )
 
 
-def by_torchrun(command: Command, processes: int) -> str:
+def by_ddp(gpus: int, do: str) -> Change:
+    """The change to a process on each GPU, or to two on a CPU, all started by torchrun."""
+    processes = gpus or PROCESSES_ON_CPU
+    threads = os.environ.get(THREADS, str(max((cores() or 1) // processes, 1)))
+    return Change(
+        "ddp",
+        partial(by_torchrun, processes),
+        strategy_variables("ddp", processes) | ({} if gpus else ON_CPU) | {THREADS: threads},
+        processes,
+        took_effect=partial(trains_in, processes, do, f" ({THREADS}={threads})"),
+    )
+
+
+def by_torchrun(processes: int, text: str) -> str:
     """The text of a command whose script torchrun is to start. Raises ConfigError."""
-    found = [*PYTHON.finditer(command.text)]
+    found = [*PYTHON.finditer(text)]
     launchers = ("torch.distributed", "accelerate.commands", "deepspeed")
-    if len(found) != 1 or any(launcher in command.text for launcher in launchers):
-        raise command.failure(
+    if len(found) != 1 or any(launcher in text for launcher in launchers):
+        raise ConfigError(
+            "command",
+            text,
             "torchrun is put before its script for ddp, and no one script is seen",
             "python FILE and python -m MODULE are allowed, once",
             "write it so, without a launcher, or give two commands of your own",
         )
     end = found[0].end()
-    return f"{command.text[:end]} {LAUNCHER} {processes}{command.text[end:]}"
+    return f"{text[:end]} {LAUNCHER} {processes}{text[end:]}"
 
 
-def require_effect(commands: Sequence[Command], said: Mapping[str, Sequence[Hello]]) -> None:
-    """Raise ConfigError unless each command trains in its processes, and averages over them.
+def trains_in(processes: int, do: str, threads: str, ranks: Sequence[Hello]) -> Seen | None:
+    """What the first step shows of a command that is to train in so many processes.
 
-    said: by name what each rank said after its first step.
+    threads: of each, as a part of a sentence.
     """
-    world = {command.name: said[command.name][0]["world"] for command in commands}
-    both = "two commands of your own"
-    if any("CUDA_VISIBLE_DEVICES" in command.variables for command in commands):
-        text = next(command.text for command in commands if command.processes == 1)
-        both = " ".join(shlex.quote(f"CUDA_VISIBLE_DEVICES={gpus} {text}") for gpus in ("0", "0,1"))
-    for command in commands:
-        name, wanted = command.name, command.processes
-        seen = seen_by(said[name])
-        if world[name] == wanted and (wanted == 1 or seen["averages"]):
-            continue
-        line, network = (
-            f" ({where})" if where else "" for where in (seen["line"], seen["network"])
-        )
-        if world[name] == wanted:
-            wrong = (
-                f"whether the {wanted} processes of {name} average gradients is not seen{network}"
-            )
-            found = "no DistributedDataParallel and no FSDP was called in the first step"
-        elif world[name] == 1:
-            wrong = f"each of the {wanted} processes of {name} trains a copy of its own{network}"
-            found = "the script joins no process group, though torchrun has started it"
-        elif len({*world.values()}) == 1 and len(world) > 1:
-            wrong = f"the script sets its processes itself{line}: the commands do not differ"
-            found = f"all train in {counted(world[name], 'process', 'processes')}"
-        else:
-            wrong = f"{name} trains in {world[name]} processes{line}"
-            found = f"{wanted} {'was' if wanted == 1 else 'were'} asked for"
-        raise ConfigError(
-            OPTION,
-            asked(commands),
-            wrong,
-            found,
-            f"have the script do what torchrun, or its framework's variables, ask for, or give "
-            f"{both}",
-        )
-
-
-def asked(commands: Sequence[Command]) -> str:
-    """The strategies of these commands, as the option has them."""
-    return ",".join(dict.fromkeys("none" if each.processes == 1 else "ddp" for each in commands))
-
-
-def seen_by(ranks: Sequence[Hello]) -> Strategy:
-    """What the first rank has seen of its strategy."""
-    found = ranks[0]["strategy"]
-    assert found is not None
-    return found
-
-
-def sentences(
-    commands: Sequence[Command], said: Mapping[str, Sequence[Hello]], factors: Mapping[str, float]
-) -> Iterator[str]:
-    """What trains in how many processes, where strategies are compared; whether batches differ."""
-    if not commands[0].processes:
-        return
-    parts, alike = list[str](), dict[str, None]()
-    for command in commands:
-        name, several = asked([command]), (command.processes or 1) > 1
-        by = f" by {averages}" if (averages := seen_by(said[command.name])["averages"]) else ""
-        threads = command.variables.get(THREADS, os.environ.get(THREADS)) if several else None
-        more = f" ({THREADS}={threads})" if threads else ""
-        parts.append(
-            f"{name} in {counted(command.processes or 1, 'process', 'processes')}{by}{more}"
-        )
-        if command.processes != commands[0].processes and factors[command.name] == 1:
-            alike[name] = None
-    yield f"Seen in the first step: {', '.join(dict.fromkeys(parts))}."
-    for name in alike:
-        yield (
-            f"A step of {name} takes as many examples as one of {asked(commands[:1])}; whether "
-            "both compute the same was not looked at."
-        )
+    if (strategy := ranks[0].get("strategy")) is None:  # of a whole run, which says no more
+        return None
+    world, averages, network = ranks[0]["world"], strategy["averages"], strategy["network"]
+    took = world == processes and (world == 1 or averages is not None)
+    wrong, allowed = None, f"{processes} {plural(processes, 'was', 'were')} asked for"
+    where = f" ({network})" if network else ""
+    if world == processes and not took:
+        wrong = f"whether the {world} processes of ddp average gradients is not seen{where}"
+        allowed = "no DistributedDataParallel and no FSDP was called in the first step"
+    elif world == 1 and not took:
+        wrong = f"each of the {processes} processes of ddp trains a copy of its own{where}"
+        allowed = "the script joins no process group, though torchrun has started it"
+    value = counted(world, "process", "processes")
+    return Seen(
+        axis=AXIS,
+        took=took,
+        value=value,
+        told=f"{value}{f' by {averages}' if averages else ''}{threads}",
+        line=strategy["line"],
+        wrong=wrong,
+        allowed=allowed,
+        do=do,
+    )

@@ -13,8 +13,7 @@ from ninefold.answer.needed import rounds_for_pair
 from ninefold.answer.screen import NOTES, narrowed, screen
 from ninefold.answer.times import Times
 from ninefold.answer.words import clause, content, disturbed, shown, speedup
-from ninefold.bench import batches, gate, precisions, strategies
-from ninefold.bench.changes import BOUNDS
+from ninefold.bench import batches, change, gate
 from ninefold.bench.engine import Found
 from ninefold.bench.same import Same, same
 from ninefold.bench.same import sentences as sentences_of_same
@@ -198,7 +197,7 @@ def table(found: Found, times: Times) -> list[tuple[str, ...]]:
             cells = "", "", "not decided"
         elif has_few(times.pair(times.baseline, name)):
             cells = cells[0], "", FEW
-        elif name in BOUNDS:
+        elif command.leaves_out:
             cells = *cells[:2], "upper bound"
         memory = [f"{peaks[name] / 2**30:.2f}" for _ in of_memory]
         rows.append((name, *rate, wall, *cells, *memory, one_line(command.text)))
@@ -238,8 +237,13 @@ def notes(found: Found, times: Times) -> Iterator[str]:
         if found.told[name].get("unscaled"):
             yield f"{name} computes in fp16 without a GradScaler: small gradients become zero."
     yield from batches.sentences(found.names[0], found.taken, found.examples)
-    yield from precisions.sentences(found.precisions)
-    yield from strategies.sentences(found.commands, found.said, found.examples)
+    yield from change.sentences(found.changes, found.said)
+    for each in found.commands:
+        if each.processes != found.commands[0].processes and found.examples.get(each.name) == 1:
+            yield (
+                f"A step of {each.name} takes as many examples as one of {found.names[0]}; "
+                "whether both compute the same was not looked at."
+            )
     first = found.names[0] if found.helps is None else "the script"
     yield from sentences_of_same(first, compared(found))
     yield from () if found.helps is None else found.helps.notes

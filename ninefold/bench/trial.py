@@ -15,24 +15,20 @@ from statistics import median
 
 from ninefold.answer.decision import are_decided
 from ninefold.answer.words import clause, content, interval, shown
+from ninefold.bench.change import Change, Script
 from ninefold.bench.changes import (
     AS_IT_IS,
-    AVERAGING,
-    BOUNDS,
-    NETWORK,
-    READING,
+    LOOK,
+    PARTS,
     TOGETHER,
     WORKERS,
-    Change,
-    as_it_is,
     besides,
     of_machine,
     with_changes,
-    without_parts,
 )
-from ninefold.bench.contestant import Command, Script
+from ninefold.bench.contestant import Command
 from ninefold.bench.engine import Alive, Bench, Found, Helps
-from ninefold.bench.precisions import takes_effect
+from ninefold.bench.precisions import NETWORK
 from ninefold.errors import Failure
 from ninefold.machine import cores
 from ninefold.numbers import counted
@@ -54,11 +50,8 @@ class ChangesTrial(Bench):
 
     def __init__(self, command: Command, found: Found, keep: Path) -> None:
         self._command, self._changes = command, of_machine(cores() or 1)
-        found.commands = [
-            as_it_is(command),
-            *without_parts(command),
-            *(with_changes(command, [change]) for change in self._changes),
-        ]
+        each_alone = (LOOK, *PARTS, *self._changes)
+        found.commands = [with_changes(command, [change]) for change in each_alone]
         super().__init__(found, keep, turns_at_least=LEAST_TURNS)
         self.script: Script | None = None
         self.besides: Mapping[str, str] = {}
@@ -101,20 +94,21 @@ class ChangesTrial(Bench):
         for each in these:
             self._first_steps.setdefault(each.name, each.held.first_step_seconds)
             if each.name == AS_IT_IS:
-                self.script = self.script or each.held.script
+                self.script = self.script or each.held.hellos[0]["script"]
 
     def require_effect(self, each: Alive) -> None:
         """Raise ConfigError where a script does not compute in the precision that is tried."""
-        command, said = each.held.command, each.held.hellos[0]["precision"]
-        if each.name == AS_IT_IS or command.precision is None or said is None:
-            return
-        if not takes_effect(command.precision, said):
-            where = f" ({said['line']})" if said["line"] else ""
-            raise command.failure(
-                f"it still computes in {said['computes'] or 'float32'}{where}",
-                "autocast around a network of torch.nn, or a framework's variable, is tried",
-                "try its own option, as commands: --each P=V,V",
-            )
+        for change in each.held.command.changes:
+            seen = change.took_effect(each.held.hellos)
+            if seen is not None and not seen.took:
+                raise each.held.command.failure(
+                    f"it still {seen.axis.does}s in {seen.value or 'float32'}{seen.where}",
+                    "autocast around a network of torch.nn, or a framework's variable, is tried",
+                    "try its own option, as commands: --each P=V,V",
+                )
+
+    def note_batches(self, these: Sequence[Alive]) -> None:
+        """Note nothing: no change that is tried is to the batch."""
 
     def drop(self, name: str, failure: Failure) -> None:
         """Leave out what fails, and what is held against it."""
@@ -139,17 +133,16 @@ class ChangesTrial(Bench):
         """Leave out what does not apply to the command, and what waits for the workers."""
         assert self.script is not None
         unseen = self.script["threads"] is None  # as in a function that is compiled
-        lacks = {
-            each.name: NO_NETWORK if unseen and each.where == NETWORK else each.lacks(self.script)
-            for each in self._changes
-        }
-        self.not_tried |= {name: why for name, why in lacks.items() if why is not None}
-        apply = [change for change in self._changes if lacks[change.name] is None]
+        lacks = dict[str, str]()
+        for change in (*PARTS, *self._changes):
+            no_network = unseen and change.where == NETWORK
+            if why := NO_NETWORK if no_network else change.unavailable(self.script):
+                lacks[change.name] = why
+        apply = [change for change in self._changes if change.name not in lacks]
         if any(change.kind == WORKERS for change in apply):
             self._waiting = [change for change in apply if change.kind != WORKERS]
-        parts = {READING: self.script["workers"] is None, AVERAGING: self.script["world"] == 1}
-        lacking = [name for name, lacks in parts.items() if lacks]
-        left_out = {*self.not_tried, *lacking, *(change.name for change in self._waiting)}
+        self.not_tried |= {name: why for name, why in lacks.items() if name in self._tried}
+        left_out = {*lacks, *(change.name for change in self._waiting)}
         self._keep_only([name for name in self.found.names if name not in left_out])
 
     def _pairs(self) -> dict[str, Pair]:
@@ -256,10 +249,10 @@ class ChangesTrial(Bench):
             than = "" if base == AS_IT_IS else f" as with {base} alone"
             yield f"{change.does} it is {times_as_fast(pair, than)}: {line}."
             yield from self._costs(name, pair)
-        for bound, (does, _) in BOUNDS.items():
-            if bound in pairs and pairs[bound].verdict == "faster":
+        for part in PARTS:
+            if part.name in pairs and pairs[part.name].verdict == "faster":
                 most = "that is the most to gain there"
-                yield f"{does} it would be {times_as_fast(pairs[bound])}: {most}."
+                yield f"{part.does} it would be {times_as_fast(pairs[part.name])}: {most}."
         names = {name for name, _ in named}
         for name, pair in pairs.items():
             if name in self._tried and name not in names and pair.speedup is not None:

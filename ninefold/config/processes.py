@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ninefold import machine
-from ninefold.default_axes import count_gpus
 from ninefold.errors import ConfigError
 from ninefold.numbers import counted
 from ninefold.ranks import found, started_by
@@ -29,7 +28,7 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
     device, chosen = job["device"], job["parallel"].get("devices")
     named = named_gpus(device, chosen)
     looks = named or (device != "cpu" and (device != "auto" or most != 1))
-    gpus = count_gpus(looks=False) if looks else 0
+    gpus = machine.count_gpus(looks=False) if looks else 0
     if named is not None:
         by_number = machine.numbers_of(chosen) is None
         field, value = ("device", device) if by_number else ("parallel.devices", spelled(chosen))

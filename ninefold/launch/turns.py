@@ -15,10 +15,10 @@ from ninefold.config.spec import RunSpec
 from ninefold.errors import PeerError
 from ninefold.launch.run import failure_of
 from ninefold.launch.workers import Workers
-from ninefold.result import Result
+from ninefold.result import Result, in_columns
 from ninefold.tournament.contestant import Pace, WarmUp
 from ninefold.tournament.plan import Turn
-from ninefold.tournament.taken import TakenTurn, in_columns
+from ninefold.tournament.taken import TakenTurn
 
 POLL_SECONDS = 1.0  # between looks whether a turn takes too long
 LONGEST_SECONDS = 1800.0  # that building and compiling a run, or a turn of unknown length, may take

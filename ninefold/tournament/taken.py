@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any
 
-from ninefold.result import TURN_COLUMNS
 from ninefold.stats.verdicts import Name
 
 BUSY = 0.10  # share of the CPU time that other programs used, above which a turn is disturbed
@@ -52,12 +51,6 @@ class TakenTurn:
     end: float | None = None
     others: float | None = None
     left_out: str | None = None
-
-
-def in_columns(turns: Sequence[TakenTurn]) -> dict[str, list[Any]]:
-    """Turns as files hold them, see `result.TURN_COLUMNS`."""
-    columns = {name: [getattr(turn, of) for turn in turns] for name, of in TURN_COLUMNS.items()}
-    return {name: [] if None in values else values for name, values in columns.items()}
 
 
 class TurnLog:

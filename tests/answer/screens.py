@@ -13,6 +13,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -22,9 +23,11 @@ from ninefold import report
 from ninefold.answer.facts import facts_of
 from ninefold.answer.times import times
 from ninefold.bench import batches, gate, score, summary
-from ninefold.bench.contestant import Command, Hello, Precision
+from ninefold.bench.change import Hello, Precision
+from ninefold.bench.contestant import Command
 from ninefold.bench.engine import Found
 from ninefold.bench.pacing import Pause
+from ninefold.bench.precisions import PRECISIONS
 from ninefold.bench.trial import ChangesTrial
 from ninefold.stats.verdicts import Settings
 from ninefold.tournament.taken import TurnLog
@@ -74,7 +77,7 @@ def tried(keep: Path) -> str:
         read = 0.0 if "no reading" in has else 0.01 if "workers=2" in has else 0.1
         return max(read, 0.02 if "channels_last" in has else 0.04)
 
-    changes = "ninefold.bench.changes.computes_in_bfloat16"
+    changes = "ninefold.bench.precisions.computes_in_bfloat16"
     with patch("ninefold.bench.trial.cores", lambda: 2), patch(changes, lambda: True):
         trial: ChangesTrial = chosen(keep)
     for _ in range(5):
@@ -96,6 +99,7 @@ def of_precisions() -> str:
         for name, of in (("fp32", "float32"), ("bf16", "bfloat16"), ("fp16", "float16"))
     }
     made = found({"fp32": 0.1, "bf16": 0.05, "fp16": 0.052}, said=said)
+    made.commands = [replace(each, changes=(PRECISIONS[each.name],)) for each in made.commands]
     made.told["fp16"]["unscaled"] = True
     return bench(made)
 

@@ -44,4 +44,4 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 @pytest.fixture
 def watching(calls: Any) -> Callable[[str], Any]:
     """Makes what has the networks of a command compute in a precision, in this process."""
-    return lambda wanted: import_module("ninefold_bench_precision").Watch(wanted, calls)
+    return lambda wanted: import_module("ninefold_bench_precision").Watch(wanted == "bf16", calls)

@@ -29,7 +29,7 @@ A, B, C = (Command(f"python {name}.py", name) for name in "ABC")
 @pytest.fixture
 def seen(calls: Any) -> Any:
     """What sees the batches of a command, in this process."""
-    made = import_module("ninefold_bench_batches").Batches(calls, False)
+    made = import_module("ninefold_bench_batches").Batches(calls)
     yield made
     made.end()
 

@@ -17,9 +17,8 @@ from typing import Any
 
 import pytest
 
-from ninefold.bench.elsewhere import foreign_code
 from ninefold.bench.guardian import guarded
-from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned
+from ninefold.bench.revisions import Copy, check_out, cleanup_commands, foreign_code, planned
 from ninefold.errors import ConfigError, ResourceError
 from tests.bench import toy
 from tests.conftest import Shell, wait_until

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from ninefold.bench.changes import PARTS
 from ninefold.bench.contestant import Command
 from ninefold.bench.same import same, sentences
 from ninefold.diff.starts import Training
@@ -58,7 +59,7 @@ def training(name: str, *losses: float, index: int = 0) -> Training:
     ],
 )
 def test_first_steps_are_held_against_those_of_the_first_command(other, words) -> None:
-    commands = [Command("a", "A"), Command("b", "B"), Command("c", "C", twin="batch")]
+    commands = [Command("a", "A"), Command("b", "B"), Command("c", "C", changes=(PARTS[0],))]
     recorded = {"A": training("A", 1, 2), "B": other, "C": training("C", 5)}
     (said,) = sentences("A", same(commands, recorded))
     assert words in said

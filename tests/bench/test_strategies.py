@@ -5,30 +5,30 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from ninefold.bench import batches, summary
-from ninefold.bench.contestant import Command, Hello, last_line, raised
+from ninefold.bench.change import Change, Hello, require_effect
+from ninefold.bench.contestant import Command, last_line, raised
 from ninefold.bench.engine import Found
 from ninefold.bench.precisions import in_precisions
 from ninefold.bench.same import same
-from ninefold.bench.strategies import (
-    LAUNCHER,
-    by_torchrun,
-    in_strategies,
-    require_effect,
-    sentences,
-)
+from ninefold.bench.strategies import LAUNCHER, by_torchrun, in_strategies, trains_in
 from ninefold.errors import ConfigError
 from tests.bench.test_same import training
 from tests.conftest import Shell
 
-NONE = Command("python train.py", "none", processes=1)
-DDP = Command(f"python {LAUNCHER} 2 train.py", "ddp", processes=2)
+PLAIN_COMMAND = Command("python train.py", variables={"A": "1"})
+NONE, DDP = (
+    Command("python train.py").changed([Change(name, launch, {}, count, took_effect=took_effect)])
+    for name, launch, count, took_effect in (
+        ("none", str, 1, partial(trains_in, 1, "have the script", "")),
+        ("ddp", partial(by_torchrun, 2), 2, partial(trains_in, 2, "have the script", "")),
+    )
+)
 PLAIN = """
 import os
 import torch
@@ -82,7 +82,7 @@ def _without_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_strategy_is_a_command_and_with_precisions_each_in_each() -> None:
-    none, ddp = in_strategies(Command("python train.py", variables={"A": "1"}), ["none", "ddp"])
+    none, ddp = in_strategies(PLAIN_COMMAND, ["none", "ddp"])
     assert (none.text, ddp.text) == (NONE.text, DDP.text)
     assert none.variables == {
         "A": "1", "PL_TRAINER_STRATEGY": "auto", "PL_TRAINER_DEVICES": "1",
@@ -97,18 +97,18 @@ def test_each_strategy_is_a_command_and_with_precisions_each_in_each() -> None:
     assert [each.name for each in made] == ["none, fp32", "none, bf16", "ddp, fp32", "ddp, bf16"]
     assert [each.processes for each in made] == [1, 1, 2, 2]
     with pytest.raises(ConfigError, match="dp is none; none and ddp, as of parallel=, are allowed"):
-        in_strategies(NONE, ["none", "dp"])
+        in_strategies(PLAIN_COMMAND, ["none", "dp"])
 
 
 def test_ddp_takes_all_gpus_and_none_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ninefold.bench.strategies.count_gpus", lambda: 3)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6,7")
-    none, ddp = in_strategies(NONE, ["none", "ddp"])
+    none, ddp = in_strategies(PLAIN_COMMAND, ["none", "ddp"])
     assert (none.variables["CUDA_VISIBLE_DEVICES"], ddp.processes) == ("5", 3)
     assert "CUDA_VISIBLE_DEVICES" not in ddp.variables
     monkeypatch.setattr("ninefold.bench.strategies.count_gpus", lambda: 1)
     with pytest.raises(ConfigError, match="there is one GPU here; ddp takes a process for each"):
-        in_strategies(NONE, ["none", "ddp"])
+        in_strategies(PLAIN_COMMAND, ["none", "ddp"])
 
 
 @pytest.mark.parametrize(
@@ -128,56 +128,23 @@ def test_ddp_takes_all_gpus_and_none_the_first(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_torchrun_is_put_before_the_one_script_of_a_command(text: str, made: str | None) -> None:
     if made is not None:
-        assert by_torchrun(Command(text), 2) == made
+        assert by_torchrun(2, text) == made
     else:
         with pytest.raises(ConfigError, match="no one script is seen; python FILE and"):
-            by_torchrun(Command(text), 2)
+            by_torchrun(2, text)
 
 
-def test_of_a_script_that_sets_its_gpus_itself_the_two_commands_that_would_do_are_printed() -> None:
-    none = replace(NONE, variables={"CUDA_VISIBLE_DEVICES": "0"})
+def test_of_a_script_that_sets_its_gpus_itself_the_two_commands_that_would_do_are_printed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ninefold.bench.strategies.count_gpus", lambda: 2)
+    made = {each.name: each.changes for each in in_strategies(PLAIN_COMMAND, ["none", "ddp"])}
     both = (
         "give 'CUDA_VISIBLE_DEVICES=0 python train.py' 'CUDA_VISIBLE_DEVICES=0,1 python train.py'"
     )
     with pytest.raises(ConfigError) as failure:
-        require_effect([none, DDP], {"none": BY_DDP, "ddp": BY_DDP})
+        require_effect(made, dict.fromkeys(made, BY_DDP))
     assert str(failure.value).endswith(both)
-
-
-@pytest.mark.parametrize(
-    ("said", "words"),
-    [
-        ([[rank(1)], BY_DDP], None),
-        (
-            [[rank(1)], [rank(1), rank(1)]],
-            r"each of the 2 processes of ddp trains a copy of its own \(train.py:8\); the script "
-            "joins no process group, though torchrun has started it; have the script",
-        ),
-        (
-            [[rank(1)], [rank(2), rank(2)]],
-            r"whether the 2 processes of ddp average gradients is not seen \(train.py:8\); no ",
-        ),
-        (
-            [BY_DDP, BY_DDP],
-            r"the script sets its processes itself \(train.py:3\): the commands do not differ; all "
-            "train in 2 processes; ",
-        ),
-        (
-            [[rank(1)], [rank(4, averages="FSDPModule")] * 4],
-            r"ddp trains in 4 processes \(train.py:3\); 2 were asked for; have the script",
-        ),
-    ],
-)
-def test_what_did_not_take_effect_is_not_compared(
-    said: Sequence[Sequence[Hello]], words: str | None
-) -> None:
-    by_name = dict(zip(("none", "ddp"), said, strict=True))
-    if words is None:
-        require_effect([NONE, DDP], by_name)
-        return
-    with pytest.raises(ConfigError, match=words) as failure:
-        require_effect([NONE, DDP], by_name)
-    assert str(failure.value).startswith("error: --strategies=none,ddp: ")
 
 
 def simulated(seconds: float, factor: float) -> Found:
@@ -222,7 +189,7 @@ def test_a_divided_batch_is_compared_by_the_time_of_a_step() -> None:
     (pair,) = found.times().pairs
     assert pair.speedup == pytest.approx(1.25, rel=0.01)
     assert "in examples" not in summary.sentence(found, found.times())
-    seen, line = sentences(found.commands, found.said, found.examples)
+    seen, line = [each for each in summary.notes(found, found.times()) if "ddp" in each]
     assert "none in 1 process, ddp in 2 processes by DistributedDataParallel" in seen
     assert line == (
         "A step of ddp takes as many examples as one of none; whether both compute the same was "

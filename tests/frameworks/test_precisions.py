@@ -48,7 +48,7 @@ def test_a_loop_that_only_imports_accelerate_gets_autocast(shell: Shell) -> None
         "-m", "ninefold", "bench", "-v", "--precisions=fp32,bf16", "--minutes=0.5", command
     )
     assert done.returncode in (0, 9), done.stderr
-    assert "fp32 in float32, bf16 in bfloat16, by autocast of the hook." in done.stdout
+    assert "fp32 in float32, bf16 in bfloat16, by autocast that bench adds." in done.stdout
 
 
 @pytest.mark.parametrize("script", CHOOSES)

@@ -8,7 +8,7 @@ import functools
 import weakref
 
 from ninefold_bench_calls import is_compiled
-from ninefold_bench_changes import line_of_script
+from ninefold_bench_changes import STRATEGIES, WANTED, line_of_script
 from ninefold_bench_precision import OF_STRATEGY, line_of_choice
 
 AVERAGING = {
@@ -22,7 +22,7 @@ MOST = 10_000  # calls of networks after which a process that takes no step is l
 class Batches:
     """What networks get in the first training steps, until `end`.
 
-    asked: whether lines of the script are told. steps: of each optimizer's step by whose it was,
+    lines: whether those of the script are told. steps: of each optimizer's step by whose it was,
     sums of first dimensions by network, and of elements, since the one before; sums, elements:
     those since the last. got: tensors since then, and the state of the weights that they met.
     waiting: the network that is called and whose tensors were not seen yet.
@@ -31,8 +31,9 @@ class Batches:
     GradScaler was updated.
     """
 
-    def __init__(self, calls, asked):
-        self.calls, self.asked, self.steps, self.kind = calls, asked, [], None
+    def __init__(self, calls):
+        self.calls, self.steps, self.kind = calls, [], None
+        self.lines = not STRATEGIES.isdisjoint(WANTED)
         self.waiting = self.averages = self.network = None
         self.left, self.half, self.scaled = MOST, False, False
         self.begin()
@@ -65,7 +66,7 @@ class Batches:
             weight = next(module.parameters(), None)
             self.waiting = None if weight is None else module
             self.half |= weight is not None and autocast_dtype(torch, weight) == torch.float16
-            if self.asked:
+            if self.lines:
                 self.network = self.network or line_of_script()
         for each in module.modules() if is_compiled(module) else (module,):
             names = {kind.__name__ for kind in type(each).__mro__} & AVERAGING
@@ -139,7 +140,7 @@ class Batches:
 
     def said(self):
         """Who averages gradients, and chose that."""
-        line = line_of_choice(OF_STRATEGY) if self.asked else None
+        line = line_of_choice(OF_STRATEGY) if self.lines else None
         return {"averages": self.averages, "network": self.network, "line": line}
 
 

@@ -1,15 +1,24 @@
-"""Changes one thing of a training script that may make it faster, and sees what the script has.
+"""Makes the changes that this command was started with, and sees what the script has of them.
 
-Each change is what one line of the script would be: so what it brings is what that line brings.
+Each is what a line of the script would be: so what it brings is what that line brings. Their names
+are those of `Change` in ninefold/bench.
 """
 
 import functools
 import inspect
+import itertools
 import os
 import sys
 
 from ninefold_bench_calls import is_compiled
 
+# The changes that are wanted: what stands behind `=` by what stands before.
+WANTED = dict(
+    each.partition("=")[::2] for each in os.environ.get("NINEFOLD_BENCH_CHANGES", "").split(",")
+)
+PRECISIONS, STRATEGIES = {"fp32", "bf16", "fp16"}, {"none", "ddp"}
+LOOKS = "as it is" in WANTED  # at what the script has
+KEPT = 8  # batches: the first may be unlike others, such as the longest of a sampler by length
 # What was seen until the first step ended. loader, optimizer, network: `FILE:LINE` of the script in
 # which they were made or first called, several with commas; None: a package did that. workers,
 # iterable, pinned: of the loader whose pass began last: its processes, whether it has an
@@ -25,23 +34,43 @@ LINES = 3  # that are told of several
 ZEROS, WAITS = "zero_grad(set_to_none=False)", ".item()"
 
 
-def change(changes, module, calls):
+def change(module, calls, steps):
     """Change a module of torch that was loaded, if it is what is to be changed, and look at it.
 
-    changes: of "workers=N", "threads=N", "compile", "channels_last", "fused", and "none", with
-    commas between them. calls: of the networks of torch.nn, once it is loaded.
+    calls: of the networks of torch.nn, once it is loaded. steps: tell what was seen.
     """
-    parts = (each.partition("=") for each in changes.split(","))
-    wanted = {name: value for name, _, value in parts}
-    if module.__name__ == "torch.utils.data.dataloader":
-        see_loaders(module.DataLoader, int(wanted.get("workers", 0)))
-    if module.__name__ == "torch.optim.optimizer":
-        see_optimizers(module.Optimizer, "fused" in wanted)
-        if "none" in wanted:
+    name = module.__name__
+    if calls:
+        steps.watch = watch(calls)
+        if LOOKS or not {"threads", "channels_last", "compile"}.isdisjoint(WANTED):
+            see_networks(calls)
+        if LOOKS:
+            steps.script, steps.besides = SEEN, BESIDES
+            steps.ends.append(end)
+    if name == "torch.utils.data.dataloader":
+        if LOOKS or "workers" in WANTED:
+            see_loaders(module.DataLoader, int(WANTED.get("workers", 0)))
+        if "no reading" in WANTED:
+            read_no_more(module.DataLoader)
+    if name == "torch.nn.parallel.distributed" and "no averaging" in WANTED:
+        average_nothing(module.DistributedDataParallel)
+    if name == "torch.optim.optimizer":
+        if LOOKS or "fused" in WANTED:
+            see_optimizers(module.Optimizer, "fused" in WANTED)
+        if "no optimizer" in WANTED:
+            keep_weights(module.Optimizer)
+        if LOOKS:
             count(module.Optimizer, "zero_grad", ZEROS, fills_with_zeros)
             count(sys.modules["torch"].Tensor, "item", WAITS, lambda tensor: tensor.is_cuda)
-    if module.__name__ == "torch.nn.modules.module":
-        see_networks(calls, wanted)
+
+
+def watch(calls):
+    """What sees in which precision networks compute, if that is wanted; None else."""
+    if not LOOKS and PRECISIONS.isdisjoint(WANTED):
+        return None
+    from ninefold_bench_precision import Watch
+
+    return Watch("bf16" in WANTED, calls)
 
 
 def count(owner, name, what, costs):
@@ -142,7 +171,50 @@ def made_as(make, given):
     make(keywords.pop("self"), **{**keywords.pop("kwargs", {}), **keywords})
 
 
-def see_networks(calls, wanted):
+def read_no_more(loader):
+    """Have loaders hand out their first batches again and again."""
+    iterate = loader.__iter__
+    kept = {}  # by loader, which stays, and so its id
+
+    def again(self):
+        if id(self) not in kept:
+            kept[id(self)] = [*itertools.islice(iterate(self), KEPT)], self
+        batches = itertools.cycle(kept[id(self)][0])
+        try:
+            return itertools.islice(batches, len(self))
+        except TypeError:
+            return batches
+
+    loader.__iter__ = again
+
+
+def average_nothing(kind):
+    """Have DistributedDataParallel average no gradients over ranks."""
+    make = kind.__init__
+
+    @functools.wraps(make)
+    def made(self, *arguments, **keywords):
+        make(self, *arguments, **keywords)
+        self.require_backward_grad_sync = False
+
+    kind.__init__ = made
+
+
+def keep_weights(optimizer):
+    """Have steps of optimizers change nothing."""
+    hooked = optimizer.profile_hook_step
+
+    def without(step):
+        @functools.wraps(step)
+        def same_weights(self, closure=None):
+            return None if closure is None else closure()
+
+        return hooked(same_weights)
+
+    optimizer.profile_hook_step = staticmethod(without)
+
+
+def see_networks(calls):
     """Change each network at the first call in which it trains."""
     known = set()
 
@@ -154,11 +226,11 @@ def see_networks(calls, wanted):
             return
         known.add(id(network))
         look(torch, network)
-        if "threads" in wanted:
-            torch.set_num_threads(int(wanted["threads"]))
-        if "channels_last" in wanted:
+        if "threads" in WANTED:
+            torch.set_num_threads(int(WANTED["threads"]))
+        if "channels_last" in WANTED:
             in_channels_last(torch, network)
-        if "compile" in wanted:
+        if "compile" in WANTED:
             network.compile()
 
     calls.before.append(look_and_change)

@@ -18,19 +18,20 @@ import sys
 from _thread import get_ident
 from time import perf_counter, sleep
 
+import ninefold_bench_changes
+from ninefold_bench_calls import Calls
 from ninefold_bench_devices import Devices, capturing, unfinished
 
-SOCKET, STEP, TWIN = "NINEFOLD_BENCH", "NINEFOLD_BENCH_STEP", "NINEFOLD_BENCH_TWIN"
-CHANGES = "NINEFOLD_BENCH_CHANGES"  # what is to be changed; "none": it is only looked at the script
+SOCKET, STEP = "NINEFOLD_BENCH", "NINEFOLD_BENCH_STEP"
 RECORD = "NINEFOLD_BENCH_RECORD"  # what is recorded of the first steps, as JSON
 ONE = "NINEFOLD_BENCH_ONE_OPTIMIZER"  # that there is no other one was seen in a process before
-PRECISION = "NINEFOLD_BENCH_PRECISION"  # fp32, bf16 or fp16: what the command is to compute in
-PROCESSES = "NINEFOLD_BENCH_PROCESSES"  # how many are to train together
 ORIGIN = "NINEFOLD_BENCH_ORIGIN"  # a folder: the files of modules below it are told
 CUDA, OPTIMIZER, MODULE = "torch.cuda", "torch.optim.optimizer", "torch.nn.modules.module"
 FIRST, SELDOM = 16, 64  # steps by which one optimizer is chosen to lead; if another is seldom
 FEW, PATIENCE = 4, 20.0  # steps that suffice if there is one optimizer, or after so many seconds
 WATCHED = 0.2  # seconds: NCCL's watchdog looks every 0.1
+# Of `Steps`, what was set before the first step: a forked process goes on with it.
+KEPT = "set_eval_frame", "watch", "batches", "ends", "script", "besides", "recorder"
 # Of a usual step: a block without gradients that takes longer is an evaluation; a GPU that has done
 # what is queued sooner waits for its host.
 LONG = 0.5
@@ -38,15 +39,8 @@ LONG = 0.5
 
 def loaded(module):
     """Change a module that was loaded as far as this command asks for."""
-    calls, precision = None, os.environ.get(PRECISION)
-    if module.__name__ == MODULE:
-        import ninefold_bench_calls
-
-        calls = ninefold_bench_calls.Calls(module.Module)
-    if calls and precision:
-        import ninefold_bench_precision
-
-        STEPS.watch = ninefold_bench_precision.Watch(precision, calls)
+    calls = Calls(module.Module) if module.__name__ == MODULE else None
+    ninefold_bench_changes.change(module, calls, STEPS)
     if os.environ.get(RECORD):
         import ninefold_bench_record
 
@@ -64,23 +58,11 @@ def loaded(module):
             module.register_optimizer_step_post_hook(STEPS.after_step)
     if module.__name__ == step:
         wrap_step(module, function)
-    change = os.environ.get(CHANGES)
     if calls:
         import ninefold_bench_batches
 
-        STEPS.batches = ninefold_bench_batches.Batches(calls, bool(os.environ.get(PROCESSES)))
+        STEPS.batches = ninefold_bench_batches.Batches(calls)
         STEPS.ends += [calls.end, STEPS.batches.end]
-    if change:
-        import ninefold_bench_changes
-
-        STEPS.script, STEPS.besides = ninefold_bench_changes.SEEN, ninefold_bench_changes.BESIDES
-        if module.__name__ == MODULE:
-            STEPS.ends.append(ninefold_bench_changes.end)
-        ninefold_bench_changes.change(change, module, calls)
-    if os.environ.get(TWIN):
-        import ninefold_bench_twins
-
-        ninefold_bench_twins.change(os.environ[TWIN], module)
 
 
 def note(name):
@@ -341,7 +323,7 @@ class Steps:
     def hello(self, torch):
         ranks, origin = group(), os.environ.get(ORIGIN)
         files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-        return {
+        found = {
             "rank": ranks.get_rank() if ranks else 0,
             "world": ranks.get_world_size() if ranks else 1,
             "torch": getattr(torch, "__version__", None),
@@ -355,6 +337,9 @@ class Steps:
             "strategy": self.batches and self.batches.said(),
             "script": self.script,
         }
+        if self.script is not None:
+            self.script.update(found["precision"], cuda=found["cuda"], world=found["world"])
+        return found
 
     def send(self, message):
         self.socket.sendall(json.dumps(message).encode() + b"\n")
@@ -363,13 +348,10 @@ class Steps:
         """In a process that was forked from this one: it has no turns unless it takes steps."""
         if self.socket is not None:
             self.socket.close()
-        lead, set_eval_frame = self.lead if self.lead == STEP else None, self.set_eval_frame
-        watch, ends, script, recorder = self.watch, self.ends, self.script, self.recorder
-        besides, batches = self.besides, self.batches
+        kept = {name: getattr(self, name) for name in KEPT}
+        lead = self.lead if self.lead == STEP else None
         self.__init__()
-        self.lead, self.set_eval_frame = lead, set_eval_frame
-        self.watch, self.batches = watch, batches
-        self.ends, self.script, self.besides, self.recorder = ends, script, besides, recorder
+        vars(self).update(kept, lead=lead)
 
     def records(self):
         """Whether this step only records a CUDA graph; its replays end steps from then on."""

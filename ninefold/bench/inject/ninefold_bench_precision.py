@@ -24,13 +24,13 @@ OF_STRATEGY = {"strategy", "devices", "num_nodes", "gpus", "DataParallel"}
 class Watch:
     """What the modules of the first training steps show, until `end`.
 
-    wanted: fp32, bf16, fp16. outputs: dtypes that layers with weights have returned, and of a
-    compiled network that of autocast, as its layers are not seen. cast: networks that have got
-    autocast. called: whether a network was, in training.
+    casts: whether networks of a plain loop get autocast to bfloat16; cast: those that have got it.
+    outputs: dtypes that layers with weights have returned, and of a compiled network that of
+    autocast, as its layers are not seen. called: whether a network was, in training.
     """
 
-    def __init__(self, wanted, calls):
-        self.wanted, self.calls, self.outputs, self.cast = wanted, calls, set(), set()
+    def __init__(self, casts, calls):
+        self.casts, self.calls, self.outputs, self.cast = casts, calls, set(), set()
         self.called = False
         calls.before.append(self.see)
         calls.after.append(self.note)
@@ -69,7 +69,7 @@ class Watch:
         Not in float16: the loop would need a GradScaler, whose time is a part of a step.
         """
         own = "forward" in vars(module) and not hasattr(module, "_orig_mod")
-        if framework() or self.wanted != "bf16" or own or module in self.cast:
+        if framework() or not self.casts or own or module in self.cast:
             return
         self.cast.add(module)
         kind, forward = next(module.parameters()).device.type, module.forward

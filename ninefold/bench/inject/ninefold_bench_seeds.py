@@ -1,7 +1,10 @@
-"""Adds a number to the seeds of a whole run, and seeds what is not: the same for all in a round.
+"""Changes a whole run: adds a number to its seeds, the same for all in a round; sets its precision.
 
 A script that is seeded by 42 is then seeded by 42, 43, 44 in the rounds, and one that is not seeded
 by 0, 1, 2. What has a seed of its own, such as `random.Random(7)`, stays as it is.
+
+Of changes only the precision is the hook's in a whole run. In which one the first step computes is
+written into a file.
 """
 
 import functools
@@ -9,41 +12,34 @@ import json
 import os
 
 SEED = "NINEFOLD_BENCH_SEED"  # the number of the round
-PRECISION = "NINEFOLD_BENCH_PRECISION"  # that the run is to compute in
+CHANGES = "NINEFOLD_BENCH_CHANGES"  # their names, with commas
 SAID = "NINEFOLD_BENCH_SAID"  # the file for what it was seen to compute in
 SEEDED = "random", "numpy.random", "torch.random", "torch.cuda.random"
 NETWORKS, OPTIMIZERS = "torch.nn.modules.module", "torch.optim.optimizer"
-MODULES = *SEEDED, NETWORKS, OPTIMIZERS
 WATCHES = []  # what sees the calls of networks until the first step of an optimizer has ended
 
 
 def loaded(module):
-    """Change a module that was loaded: its functions that seed, or what watches networks."""
+    """Change a module that was loaded: what seeds in it, or in what its networks compute."""
     if module.__name__ in SEEDED:
         move_seeds(module)
-    elif os.environ.get(PRECISION):
-        choose_precision(module)
-
-
-def choose_precision(module):
-    """Have a plain loop compute in a precision, and tell in which it was seen to."""
-    if module.__name__ == NETWORKS:
+    elif os.environ.get(CHANGES) and module.__name__ == NETWORKS:
         import ninefold_bench_calls
-        import ninefold_bench_precision
+        import ninefold_bench_changes
 
         calls = ninefold_bench_calls.Calls(module.Module)
-        WATCHES.append((ninefold_bench_precision.Watch(os.environ[PRECISION], calls), calls))
-    elif module.__name__ == OPTIMIZERS:
+        WATCHES.append((ninefold_bench_changes.watch(calls), calls))
+    elif os.environ.get(CHANGES) and module.__name__ == OPTIMIZERS:
         module.register_optimizer_step_post_hook(end_watch)
 
 
 def end_watch(*_):
-    """Write what was seen, at the end of the first step."""
+    """Tell in what the first step computed, at its end."""
     while WATCHES:
         watch, calls = WATCHES.pop()
         calls.end()
         with open(os.environ[SAID], "w") as file:
-            json.dump(watch.said(), file)
+            json.dump({"precision": watch and watch.said()}, file)
 
 
 def move_seeds(module):

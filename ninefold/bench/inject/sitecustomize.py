@@ -12,7 +12,8 @@ import sys
 HERE = os.path.dirname(__file__)
 SEED = "NINEFOLD_BENCH_SEED"  # the number of a round of whole runs
 SOCKET = "NINEFOLD_BENCH"  # the path of the socket at which `ninefold bench` listens
-MODULES = (  # that the hook, a twin, or a precision changes
+CHANCE = "random", "numpy.random", "torch.random", "torch.cuda.random"  # that a hook seeds
+MODULES = (  # that the hook changes, or looks at
     "torch.cuda",
     "torch.nn.modules.module",
     "torch.optim.optimizer",
@@ -76,27 +77,15 @@ def quietly(call, *arguments):
 
 
 def start():
-    """Note that the hook is loaded, and wait for torch."""
+    """Note that a hook is loaded, and wait for what it changes."""
     with open(os.path.join(os.path.dirname(os.environ[SOCKET]), "loaded"), "a"):
         pass
     step = os.environ.get("NINEFOLD_BENCH_STEP", "").partition(":")[0]
-    chance = ("random", "numpy.random") if os.environ.get("NINEFOLD_BENCH_RECORD") else ()
+    chance = CHANCE if os.environ.get(SEED) or os.environ.get("NINEFOLD_BENCH_RECORD") else ()
     sys.meta_path.insert(0, Waiting({*MODULES, *chance, step}))
     for name in chance:
         if name in sys.modules:
             tell(sys.modules[name])
-
-
-def start_seeded():
-    """Wait for what has seeds, in a whole run."""
-    sys.path.insert(0, HERE)
-    try:
-        import ninefold_bench_seeds
-    finally:
-        sys.path.remove(HERE)
-    sys.meta_path.insert(0, Waiting(ninefold_bench_seeds.MODULES))
-    for name in [name for name in ninefold_bench_seeds.MODULES if name in sys.modules]:
-        tell(sys.modules[name])
 
 
 def next_one():
@@ -107,8 +96,6 @@ def next_one():
     import sitecustomize  # noqa: F401  # an ImportError of that name is what site expects
 
 
-if os.environ.get(SEED):
-    quietly(start_seeded)
-elif os.environ.get(SOCKET):
+if os.environ.get(SOCKET):
     quietly(start)
 next_one()

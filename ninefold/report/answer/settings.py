@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ninefold.config.rules import typed
+from ninefold.frameworks import ACCELERATE, LIGHTNING, TORCHRUN, loader_arguments
 from ninefold.numbers import number
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.tree import LoopSettings
@@ -20,7 +21,6 @@ from ninefold.types import spelled
 from ninefold.words import key_and_value
 
 STRATEGIES = (PLAIN.parallel, "dp", "ddp")
-TORCHRUN = "torchrun --standalone --nproc-per-node {processes} train.py"
 FULL = (
     'torch.backends.cuda.matmul.fp32_precision = "ieee"',
     'torch.backends.cudnn.conv.fp32_precision = "ieee"  # PyTorch\'s default is TF32',
@@ -166,8 +166,8 @@ def fabric(setup: LoopSetup) -> LoopSettings:
 
 
 def accelerate(setup: LoopSetup) -> LoopSettings:
-    word = {"bf16": "bf16", "fp16": "fp16"}.get(setup.precision, "no")
     _require(setup, "bf16", "fp16")
+    word = ACCELERATE.get(setup.precision, ACCELERATE["fp32"])
     options = [f'mixed_precision="{word}"', *["cpu=True"] * (not setup.on_gpu)]
     if setup.accumulate > 1:
         options.append(f"gradient_accumulation_steps={setup.accumulate}")
@@ -197,8 +197,7 @@ def hf(setup: LoopSetup) -> LoopSettings:
     options.append(f"max_grad_norm={setup.clip or 0:g}")  # 1 if nothing is said
     options += [f"ddp_find_unused_parameters={setup.unused}"] * setup.several
     if setup.workers:
-        options.append(f"dataloader_num_workers={setup.workers}")
-        options.append("dataloader_persistent_workers=True")
+        options += [f"dataloader_{each}" for each in loader_arguments(setup.workers)]
     differs = []
     if setup.several:
         differs.append("DDP copies gradients out of its buckets, which takes memory.")
@@ -315,7 +314,7 @@ def _call(function: str, options: Sequence[str]) -> str:
 
 def _command(setup: LoopSetup) -> str:
     """The command that starts as many processes as are needed."""
-    several = TORCHRUN.format(processes=setup.processes)
+    several = f"torchrun {TORCHRUN} {setup.processes} train.py"
     return setup.variables + (several if setup.several else "python train.py")
 
 
@@ -365,11 +364,10 @@ def _accumulation(setup: LoopSetup, no_sync: str) -> list[str]:
 
 def _of_trainer(setup: LoopSetup) -> list[str]:
     """What Lightning's Trainer and Fabric have in common."""
-    word = {"bf16": "bf16-mixed", "fp16": "16-mixed", "bf16-weights": "bf16-true"}
-    _require(setup, *word)
+    _require(setup, *LIGHTNING)
     found = [f'accelerator="{"gpu" if setup.on_gpu else "cpu"}"', f"devices={setup.processes}"]
     found += ["strategy=views"] * setup.several
-    return [*found, f'precision="{word.get(setup.precision, "32-true")}"']
+    return [*found, f'precision="{LIGHTNING.get(setup.precision, LIGHTNING["fp32"])}"']
 
 
 def _bucket_views(setup: LoopSetup, package: str) -> list[str]:
@@ -384,6 +382,6 @@ def _loader(setup: LoopSetup) -> list[str]:
     """What a DataLoader of the user's own is to be given."""
     said = [f"batch_size={setup.batch}"]
     if setup.workers:
-        said += [f"num_workers={setup.workers}", "persistent_workers=True"]
+        said += loader_arguments(setup.workers)
     said += ["pin_memory=True"] * (setup.on_gpu and setup.pinned)
     return ["# of DataLoader, in each process:", _call("loader = dict", said)]

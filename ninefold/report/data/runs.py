@@ -15,9 +15,9 @@ from ninefold.config.rules import NAME
 from ninefold.errors import ConfigError, one_line
 from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.csv_files import read_rows, text_of, write_rows
-from ninefold.result import PROCESSES, TURN_COLUMNS, Number, Result
+from ninefold.result import PROCESSES, TURN_COLUMNS, Number, Result, in_columns
 from ninefold.score import PHASES, SCORE, Score, by_present_keys
-from ninefold.tournament.taken import TakenTurn, in_columns
+from ninefold.tournament.taken import TakenTurn
 from ninefold.words import key_of
 
 NAMES = (

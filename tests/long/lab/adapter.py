@@ -10,7 +10,8 @@ from numpy.polynomial import legendre
 from ninefold.answer.decision import are_decided, far_slower, left_of_pairs
 from ninefold.answer.facts import facts_of
 from ninefold.bench import trial
-from ninefold.bench.changes import AS_IT_IS, Change
+from ninefold.bench.change import Change
+from ninefold.bench.changes import AS_IT_IS
 from ninefold.bench.contestant import Command
 from ninefold.bench.engine import TURN, TURN_OF_SEVERAL, WARM_UP_SECONDS, Found, budget_of
 from ninefold.stats.verdicts import Settings
@@ -190,7 +191,7 @@ class Try(Played, trial.ChangesTrial):
         scripts = {name: of for name, of in world.case["scripts"].items() if name != AS_IT_IS}
         changes = [name for name, of in scripts.items() if not of.get("part")]
         trial.of_machine = lambda _: [
-            Change(n, n, n, n, "optimizer", lambda _: None) for n in changes
+            Change(name, does=name, line=name, where="optimizer") for name in changes
         ]
         found = Found([], world.case.get("minutes", 2), 0.02, False, None)
         super().__init__(Command("true"), found, Path())

@@ -1,0 +1,200 @@
+"""What a change does to a command without an edit, and what the first step shows of it.
+
+The changes themselves stand in `precisions`, `strategies` and `changes`; what the hook does for one
+stands under its name in inject/ninefold_bench_changes.py.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, NamedTuple, TypedDict
+
+from msgspec import Meta
+
+from ninefold.errors import ConfigError
+
+
+class Precision(TypedDict):
+    """What a command's first steps compute in.
+
+    computes: a dtype; None: not known. framework: whose choice it is; None: a plain loop's.
+    line: where the script chooses. called: whether a network of torch.nn was.
+    """
+
+    computes: str | None
+    framework: str | None
+    line: str | None
+    called: bool
+
+
+class Strategy(TypedDict):
+    """How a rank trains.
+
+    averages: the class by which gradients are averaged; None: none was called. network: FILE:LINE
+    of the script that calls a network; line: where the script chooses its strategy or devices.
+    """
+
+    averages: str | None
+    network: str | None
+    line: str | None
+
+
+class Script(TypedDict):
+    """What a script has of what may make it faster, as its first step shows.
+
+    loader, optimizer, network: FILE:LINE where they are made or first called, several with commas;
+    None: in a package. workers: of the loader that it reads; iterable: whether that has an
+    IterableDataset; pinned: whether its batches are. threads: that compute. fused: whether its
+    optimizers are; None: no one could be. convolutions, compiled: whether it has them. cuda:
+    whether it uses a GPU. world: processes that train together. computes, framework: as of
+    Precision.
+    """
+
+    loader: str | None
+    optimizer: str | None
+    network: str | None
+    workers: int | None
+    threads: int | None
+    fused: bool | None
+    convolutions: bool
+    compiled: bool
+    iterable: bool
+    pinned: bool | None
+    cuda: bool
+    world: int
+    computes: str | None
+    framework: str | None
+
+
+class Hello(TypedDict):
+    """What a rank says of itself.
+
+    gpus: UUIDs of those that it uses. unfinished: who still computed what its first step had
+    returned.
+    """
+
+    rank: Annotated[int, Meta(ge=0)]
+    world: Annotated[int, Meta(ge=1)]
+    torch: str | None
+    cuda: bool
+    gpus: list[str]
+    unfinished: str | None
+    modules: list[str]
+    precision: Precision | None
+    strategy: Strategy | None
+    script: Script | None
+
+
+class Axis(NamedTuple):
+    """What commands are compared in by an option.
+
+    option: that names the changes. choice: of a script that makes it itself. does: what commands do
+    in a value of it.
+    """
+
+    option: str
+    choice: str
+    does: str
+
+
+class Seen(NamedTuple):
+    """What the first step shows of a change.
+
+    took: whether it took effect, as far as that is known. value: what the command does it in; None:
+    not known. told: the same for a sentence; ending: of that sentence. line: FILE:LINE of the
+    script that chooses. allowed, do: of the error if it took no effect; wrong: of that error, where
+    it is not the script that chooses.
+    """
+
+    axis: Axis
+    took: bool
+    value: str | None
+    told: str
+    line: str | None
+    allowed: str
+    do: str
+    wrong: str | None = None
+    ending: str = ""
+
+    @property
+    def where(self) -> str:
+        return f" ({self.line})" if self.line else ""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of how a command trains, made from outside.
+
+    name: by which the hook knows what it has to do in the command. launch: returns the line that
+    starts it, from the command's own. variables: of its environment. processes: that train then;
+    None: as many as without it. leaves_out: whether a part of a step is left out, so that other
+    weights come of it. unavailable: returns why a script cannot use it, None if it can.
+    took_effect: returns what the first step shows of it, by what each rank has said; None where
+    nothing does, as of what the hook does all by itself.
+
+    For --try. does: the beginning of a sentence on it. line: the code to write, in_framework: the
+    code for users of a framework, by its module. where: the key of Script that has the line to
+    change. alters: whether it changes the results of rounding.
+    """
+
+    name: str
+    launch: Callable[[str], str] = str
+    variables: Mapping[str, str] = field(default_factory=dict)
+    processes: int | None = None
+    leaves_out: bool = False
+    unavailable: Callable[[Script], str | None] = lambda script: None
+    took_effect: Callable[[Sequence[Hello]], Seen | None] = lambda ranks: None
+    does: str = ""
+    line: str = ""
+    in_framework: Mapping[str, str] = field(default_factory=dict)
+    where: str = ""
+    alters: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What it changes; its name says to what."""
+        return self.name.partition("=")[0]
+
+
+Changes = Mapping[str, Sequence[Change]]  # by the name of the command
+Said = Mapping[str, Sequence[Hello]]  # the same: what each rank has said after its first step
+
+
+def seen(changes: Changes, said: Said) -> Mapping[Axis, list[tuple[str, Seen]]]:
+    """What the first step shows of changes, with their names, by axis."""
+    found = defaultdict[Axis, list[tuple[str, Seen]]](list)
+    for command, of in changes.items():
+        for change in of:
+            if command in said and (this := change.took_effect(said[command])) is not None:
+                found[this.axis].append((change.name, this))
+    return found
+
+
+def require_effect(changes: Changes, said: Said) -> None:
+    """Raise ConfigError unless each change took effect, as far as that is known.
+
+    Whether a script chooses for itself is asked once all commands have said what they do.
+    """
+    all_said = changes.keys() <= said.keys()
+    for axis, found in seen(changes, said).items():
+        names = dict.fromkeys(name for name, _ in found)
+        values = {each.value for _, each in found} - {None}
+        for name, each in found:
+            if each.took or not (all_said or each.wrong):
+                continue
+            wrong, allowed = each.wrong, each.allowed
+            if wrong is None and len(values) == 1 and len(names) > 1:
+                own = f"the script sets its {axis.choice} itself{each.where}"
+                wrong = f"{own}: the commands do not differ"
+                allowed = f"all {axis.does} in {each.value}"
+            wrong = wrong or f"{name} {axis.does}s in {each.value}{each.where}"
+            raise ConfigError(axis.option, ",".join(names), wrong, allowed, each.do)
+
+
+def sentences(changes: Changes, said: Said) -> Iterator[str]:
+    """What the first step showed of the changes, in a line for each axis."""
+    for found in seen(changes, said).values():
+        parts = dict.fromkeys(f"{name} in {each.told}" for name, each in found)
+        yield f"Seen in the first step: {', '.join(parts)}{found[0][1].ending}."
