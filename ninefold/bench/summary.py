@@ -13,7 +13,7 @@ from ninefold.answer.needed import rounds_for_pair
 from ninefold.answer.screen import NOTES, narrowed, screen
 from ninefold.answer.times import Times
 from ninefold.answer.words import clause, content, disturbed, shown, speedup
-from ninefold.bench import batches, gate, precisions, strategies
+from ninefold.bench import batches, gate, precisions, ranks, strategies
 from ninefold.bench.changes import BOUNDS
 from ninefold.bench.engine import Found
 from ninefold.bench.same import Same, same
@@ -237,6 +237,7 @@ def notes(found: Found, times: Times) -> Iterator[str]:
     for name in found.names:
         if found.told[name].get("unscaled"):
             yield f"{name} computes in fp16 without a GradScaler: small gradients become zero."
+    yield from ranks.sentences(found.own)
     yield from batches.sentences(found.names[0], found.taken, found.examples)
     yield from precisions.sentences(found.precisions)
     yield from strategies.sentences(found.commands, found.said, found.examples)
