@@ -23,6 +23,7 @@ from msgspec import Meta
 
 from ninefold.bench import guardian
 from ninefold.bench.change import Change, Hello
+from ninefold.bench.ranks import own_seconds
 from ninefold.bench.revisions import Copy, foreign_code
 from ninefold.errors import NO_MEMORY, ConfigError, Failure, PeerError, ResourceError
 from ninefold.files import opener
@@ -206,7 +207,8 @@ class Answer(TypedDict):
     step when the host had queued it. besides: `FILE:LINE` of what costs time in its first steps,
     where that was asked for. taken: of each of the first steps, at the end of the first turn.
     memory: its peak, in bytes. unscaled: whether its first steps computed in float16 without a
-    GradScaler.
+    GradScaler. waited: seconds of each step of the warm-up in which it waited for other ranks'
+    gradients; None: not seen.
     """
 
     seconds: list[Annotated[float, Meta(gt=0)]]
@@ -219,6 +221,7 @@ class Answer(TypedDict):
     taken: list[Batch] | None
     memory: int
     unscaled: bool
+    waited: list[float | None]
 
 
 class Contestant:
@@ -227,7 +230,8 @@ class Contestant:
     processes: it and all that it has started. at_gpu: whether it has begun to use a GPU. said: what
     rank 0 said of itself, and at the end of the last turn. steps: that its process had taken then.
     paused: seconds that it was stopped since its first step. optimizers: that were seen. taken: by
-    rank what its networks got in the first steps. folder: of what its processes write for us.
+    rank what its networks got in the first steps. own: seconds of each rank's own work, of steps of
+    the warm-up. folder: of what its processes write for us.
     """
 
     def __init__(
@@ -250,6 +254,7 @@ class Contestant:
         self._beside, self._one_optimizer, self.optimizers = beside, one_optimizer, 0
         self._marking, self.steps = marking, 0
         self.taken: list[list[Batch]] = []
+        self.own: list[list[float]] = []
         self.recording = recording or {}
         self._start()
 
@@ -344,6 +349,7 @@ class Contestant:
             self.optimizers = max(self.optimizers, answers[0]["optimizers"])
             self.taken = self.taken or [answer["taken"] or [] for answer in answers]
             taken.add(answers, self._marks)
+            self.own += own_seconds(answers)
             lead = 0
         self._accept()
         self._stop()

@@ -79,9 +79,9 @@ class Found:
     which other programs computed on a command's GPU. limits: turns by what lowered the clocks of
     its GPU. said: what each rank of a command said after its first step. taken: what steps take, by
     command. examples: how many times as many a command's step takes as one of the first; empty: as
-    many, or not seen. helps: of `--try`, what is said, and as data. looks: the share of the time at
-    each look, by rounds. bases: the command that another one is held against, by name, unless it is
-    the first.
+    many, or not seen. own: seconds of each rank's own work, of steps of the warm-ups, by command.
+    helps: of `--try`, what is said, and as data. looks: the share of the time at each look, by
+    rounds. bases: the command that another one is held against, by name, unless it is the first.
     """
 
     commands: Sequence[Command]
@@ -111,6 +111,7 @@ class Found:
     taken: dict[str, batches.StepBatch | None] = field(default_factory=dict)
     examples: Mapping[str, float] = field(default_factory=dict)
     looks: dict[int, float] = field(default_factory=dict)
+    own: dict[str, list[list[float]]] = field(default_factory=lambda: defaultdict(list))
     helps: Helps | None = None
     bases: dict[str, str] = field(default_factory=dict)
 
@@ -331,6 +332,7 @@ class Alive:
         """Note what it said last, and the seconds of a step alone."""
         found = self._bench.found
         found.told[self.name] = self.held.said
+        found.own[self.name] += self.held.own
         found.memory[self.name][self._number] = self.held.said["memory"]
         if self.waits:
             found.waits.add(self.name)
@@ -535,5 +537,8 @@ class Bench(Entries):
 
 
 def budget_of(seconds: float) -> Budget:
-    """Return the budget of a bench: as many rounds as half of the time can start."""
-    return Budget(seconds=seconds)
+    """Return the budget of a bench: as many rounds as half of the time can start.
+
+    Starts are a part of it, and where three rounds do not fit, the first is the last.
+    """
+    return Budget(seconds=seconds, with_starts=True)

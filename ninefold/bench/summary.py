@@ -13,7 +13,7 @@ from ninefold.answer.needed import rounds_for_pair
 from ninefold.answer.screen import NOTES, narrowed, screen
 from ninefold.answer.times import Times
 from ninefold.answer.words import clause, content, disturbed, shown, speedup
-from ninefold.bench import batches, change, gate
+from ninefold.bench import batches, change, gate, ranks
 from ninefold.bench.engine import Found
 from ninefold.bench.same import Same, same
 from ninefold.bench.same import sentences as sentences_of_same
@@ -236,6 +236,7 @@ def notes(found: Found, times: Times) -> Iterator[str]:
     for name in found.names:
         if found.told[name].get("unscaled"):
             yield f"{name} computes in fp16 without a GradScaler: small gradients become zero."
+    yield from ranks.sentences(found.own)
     yield from batches.sentences(found.names[0], found.taken, found.examples)
     yield from change.sentences(found.changes, found.said)
     for each in found.commands:
@@ -291,6 +292,20 @@ def no_verdict(found: Found) -> Undecided | None:
         f"{of.pause:.1f} s, {1000 * of.later:.4g} ms later",
         "steps are compared in turns if they wait for no clock and for nothing from outside",
         "--apart pauses no command for another, --whole times full runs",
+    )
+
+
+def too_early(found: Found) -> Undecided | None:
+    """The failure of a bench that had no time for an answer, if it is so."""
+    times = found.times()
+    if not is_early(found, times):
+        return None
+    return Undecided(
+        "minutes",
+        f"{found.minutes:g}",
+        f"there was time for {counted(found.rounds, 'round')}",
+        f"an answer takes {LEAST_ROUNDS} that count",
+        next_step(found, times),
     )
 
 

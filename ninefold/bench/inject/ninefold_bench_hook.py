@@ -21,6 +21,7 @@ from time import perf_counter, sleep
 import ninefold_bench_changes
 from ninefold_bench_calls import Calls
 from ninefold_bench_devices import Devices, capturing, unfinished
+from ninefold_bench_ranks import Waits
 
 SOCKET, STEP = "NINEFOLD_BENCH", "NINEFOLD_BENCH_STEP"
 RECORD = "NINEFOLD_BENCH_RECORD"  # what is recorded of the first steps, as JSON
@@ -92,7 +93,7 @@ def spare_compiler():
 
     frames = getattr(torch._C._dynamo, "eval_frame", None)
     STEPS.set_eval_frame = getattr(frames, "set_eval_frame", None)
-    own = (vars(Steps), vars(Devices), globals())
+    own = (vars(Steps), vars(Devices), vars(Waits), globals())
     for function in [each for names in own for each in names.values()]:
         if hasattr(frames, "skip_code") and hasattr(function, "__code__"):
             frames.skip_code(function.__code__)
@@ -147,6 +148,7 @@ class Steps:
     if that is asked for. ends: end what sees them. script: what it has of the changes, if that is
     asked for. besides: what costs time, too.
     recorder: records the first steps, until a turn comes that it is not to.
+    averaging: sees how long this rank waits for others, until a turn comes that has a lead.
     depth, entered: of blocks without gradients, and when the outermost began.
     """
 
@@ -162,7 +164,7 @@ class Steps:
         self.recorder = None
         self.batches = self.taken = self.returned = None
         self.unscaled = False
-        self.besides = None
+        self.besides, self.averaging = None, Waits(self)
         self.usual, self.depth, self.entered, self.thread = 0.0, 0, 0.0, get_ident()
 
     def after_step(self, optimizer, args, kwargs):
@@ -266,6 +268,7 @@ class Steps:
                 "taken": self.taken,
                 "memory": self.used.peak(),
                 "unscaled": self.unscaled,
+                "waited": self.averaging.taken(self.used, len(seconds)),
             }
         )
         self.taken = None
@@ -290,6 +293,10 @@ class Steps:
         if self.recorder is not None and not order["records"]:
             self.recorder.end()
             self.recorder = None
+        if order["lead"]:
+            self.averaging.end()
+        elif self.leader is not None and group():
+            self.averaging.begin(self.leader)
         self.begin(order["lead"], order["steps"])
 
     def begin(self, untimed, timed):
