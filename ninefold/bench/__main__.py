@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import os
 import re
@@ -266,7 +267,7 @@ def failure_of(error: Exception) -> Failure:
 
 def run(words: Sequence[str]) -> None:
     """Raises Failure: also of a gate that does not pass, and of a change that is not kept."""
-    if "--twice" in words:
+    if "--twice" in itertools.takewhile(lambda word: word != "--", words):
         do = f"write {typed_as('diff')} 'COMMAND'"
         raise ConfigError("arguments", "--twice", "bench has it no more", "diff says where", do)
     asked = parse(words, parser())
@@ -531,8 +532,9 @@ def finished(given: list[Command], asked: Namespace) -> list[Command]:
                 "one that is there is needed",
                 "make it, or correct it",
             )
-        if env and (own := Path(command.text.split()[0])).is_absolute() and "python" in own.name:
-            wrong = f"the command names its Python, {own}"
+        folders, _, own = command.text.split()[0].rpartition("/")
+        if env and folders and "python" in own:
+            wrong = f"the command names its Python, {folders}/{own}"
             allowed = "python alone is that of the environment"
             raise ConfigError("--env", env, wrong, allowed, "write that")
         variables = {**command.variables, **(environment(env) if env else {})}

@@ -157,6 +157,8 @@ def judge(scores: Numbers, rule: Rule, names: Sequence[str] = "AB") -> Judgement
         distance = max(abs(gain), abs(rule.margin - gain))
         needed = number_needed(pair.n, most - gain, distance, SEEDS[-1], OF_SEEDS)
     word = "better" if least > 0 else "worse" if most < 0 else OPEN_WORD
+    if -rule.margin < least <= 0 <= most < rule.margin:
+        word = f"as good: less than {rule.margin:g} apart"
     return Judgement(verdict, pair.n, found, low, high, word, needed, names, sure)
 
 

@@ -264,6 +264,8 @@ def test_who_connects_and_is_no_rank_is_left_out(scripts):
         (("--precisions=fp32", "--name=x"), "--name=x: it has no effect with --precisions; "),
         (("--score=a{99999999999}",), "arguments="),
         (("--env=.venv", FAST), "--env=.venv: the command names its Python, "),
+        (("--env=.venv", ".venv/bin/python a"), "--env=.venv: the command names its Python, "),
+        (("--twice",), "arguments=--twice: "),
     ],
 )
 def test_an_option_without_an_effect_is_refused(scripts, refused_at_once, options, line):

@@ -40,6 +40,12 @@ def test_what_is_equal_is_seldom_kept_and_what_gains_twice_the_margin_seldom_dis
     assert verdicts(0.02).count(KEEP) >= 150
 
 
+def test_scores_that_are_less_than_the_margin_apart_are_as_good() -> None:
+    found = judge([(1.0, 1.0 + off) for off in (0.001, -0.001, 0.0005, -0.0004)], LESS)
+    assert found.verdict == DISCARD
+    assert "as good: less than 0.01 apart" in str(found)
+
+
 @pytest.mark.parametrize(
     ("better", "code", "word"), [("0.02", 0, "keep: B's score"), ("-0.02", 8, "discard: B's score")]
 )
