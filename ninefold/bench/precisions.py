@@ -13,7 +13,7 @@ from ninefold.machine import computes_in_bfloat16
 
 AXIS = Axis("--precisions", "precision", "compute")
 NETWORK = "network"  # the key of Script with the line where it is called
-OWN_OPTION = "compare its own option: --each P=V,V with {P} in the command"
+OWN_OPTION = "give two commands, or --each P=V,V with {P} in the command"
 
 
 def in_precisions(command: Command, names: Sequence[str]) -> list[Command]:
@@ -32,10 +32,8 @@ def computes_in(dtype: str, ranks: Sequence[Hello]) -> Seen | None:
     value, framework = said["computes"], said["framework"]
     wrong, allowed = None, f"{dtype} was asked for"
     if value is None and not said["called"]:
-        wrong = (
-            "the script calls no network of torch.nn in its first step: the commands do not differ"
-        )
-        allowed = "a loop that calls one, not from a compiled function, gets autocast around it"
+        wrong = "no network of torch.nn is seen in its first step: the commands do not differ"
+        allowed = "one that the loop calls, not from a compiled function, gets autocast around it"
     elif dtype == "float16" and value == "float32" and framework is None:
         wrong = "fp16 is not tried in a loop without a framework"
         allowed = "the loop would need a GradScaler of its own"
