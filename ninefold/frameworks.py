@@ -48,9 +48,12 @@ def strategy_variables(strategy: str, processes: int) -> dict[str, str]:
 
     accelerate, Hugging Face's Trainer and loops that call DDP see by themselves what torchrun did.
     """
+    devices = str(processes)
     return {
-        **{f"{prefix}_STRATEGY": strategy for prefix in ("PL_TRAINER", "LT")},
-        **{f"{prefix}_DEVICES": str(processes) for prefix in ("PL_TRAINER", "LT")},
+        "PL_TRAINER_STRATEGY": strategy,
+        "PL_TRAINER_DEVICES": devices,
+        "LT_STRATEGY": strategy,
+        "LT_DEVICES": devices,
     }
 
 

@@ -25,7 +25,6 @@ from ninefold.bench.guardian import guarded
 from ninefold.bench.precisions import in_precisions
 from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned
 from ninefold.bench.strategies import in_strategies
-from ninefold.bench.trial import ChangesTrial
 from ninefold.bench.whole import WholeRuns
 from ninefold.errors import (
     ConfigError,
@@ -408,6 +407,8 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     if asked.whole:
         WholeRuns(found, keep).run()
     elif getattr(asked, "try"):
+        from ninefold.bench.trial import ChangesTrial  # here, as nothing else needs it
+
         trial = ChangesTrial(commands[0], found, keep)
         trial.run()
         found.helps = trial.helps()

@@ -108,7 +108,6 @@ class Seen(NamedTuple):
     it is not the script that chooses.
     """
 
-    axis: Axis
     took: bool
     value: str | None
     told: str
@@ -127,12 +126,13 @@ class Seen(NamedTuple):
 class Change:
     """A change of how a command trains, made from outside.
 
-    name: by which the hook knows what it has to do in the command. launch: returns the line that
-    starts it, from the command's own. variables: of its environment. processes: that train then;
-    None: as many as without it. leaves_out: whether a part of a step is left out, so that other
-    weights come of it. unavailable: returns why a script cannot use it, None if it can.
-    took_effect: returns what the first step shows of it, by what each rank has said; None where
-    nothing does, as of what the hook does all by itself.
+    name: by which the hook knows what it has to do in the command. axis: of the option that
+    compares several such; None: none does. launch: returns the line that starts it, from the
+    command's own. variables: of its environment. processes: that train then; None: as many as
+    without it. leaves_out: whether a part of a step is left out, so that other weights come of it.
+    unavailable: returns why a script cannot use it, None if it can. took_effect: returns what the
+    first step shows of it, by what each rank has said; None where nothing does, as of what the hook
+    does all by itself.
 
     For --try. does: the beginning of a sentence on it. line: the code to write, in_framework: the
     code for users of a framework, by its module. where: the key of Script that has the line to
@@ -140,6 +140,7 @@ class Change:
     """
 
     name: str
+    axis: Axis | None = None
     launch: Callable[[str], str] = str
     variables: Mapping[str, str] = field(default_factory=dict)
     processes: int | None = None
@@ -167,8 +168,9 @@ def seen(changes: Changes, said: Said) -> Mapping[Axis, list[tuple[str, Seen]]]:
     found = defaultdict[Axis, list[tuple[str, Seen]]](list)
     for command, of in changes.items():
         for change in of:
-            if command in said and (this := change.took_effect(said[command])) is not None:
-                found[this.axis].append((change.name, this))
+            this = change.took_effect(said[command]) if command in said else None
+            if change.axis is not None and this is not None:
+                found[change.axis].append((change.name, this))
     return found
 
 
@@ -179,7 +181,8 @@ def require_effect(changes: Changes, said: Said) -> None:
     """
     all_said = changes.keys() <= said.keys()
     for axis, found in seen(changes, said).items():
-        names = dict.fromkeys(name for name, _ in found)
+        compared = [each for of in changes.values() for each in of if each.axis == axis]
+        names = dict.fromkeys(each.name for each in compared)
         values = {each.value for _, each in found} - {None}
         for name, each in found:
             if each.took or not (all_said or each.wrong):

@@ -38,7 +38,6 @@ def computes_in(dtype: str, ranks: Sequence[Hello]) -> Seen | None:
         wrong = "fp16 is not tried in a loop without a framework"
         allowed = "the loop would need a GradScaler of its own"
     return Seen(
-        axis=AXIS,
         took=value == dtype or (value is None and (said["called"] or dtype == "float32")),
         value=value,
         told=value or "a precision that is not known (torch.compile)",
@@ -60,7 +59,7 @@ def _lacks_bfloat16(script: Script) -> str | None:
 
 def _precision(name: str, dtype: str) -> Change:
     variables, took_effect = precision_variables(name), partial(computes_in, dtype)
-    return Change(name, variables=variables, took_effect=took_effect)
+    return Change(name, AXIS, variables=variables, took_effect=took_effect)
 
 
 FP32, FP16 = _precision("fp32", "float32"), _precision("fp16", "float16")

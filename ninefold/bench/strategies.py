@@ -54,9 +54,8 @@ def one_process(gpus: int, do: str) -> Change:
         # Without a launcher Hugging Face's Trainer would use all of them, by DataParallel.
         first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
         variables["CUDA_VISIBLE_DEVICES"] = first
-    return Change(
-        "none", variables=variables, processes=1, took_effect=partial(trains_in, 1, do, "")
-    )
+    took_effect = partial(trains_in, 1, do, "")
+    return Change("none", AXIS, variables=variables, processes=1, took_effect=took_effect)
 
 
 def by_ddp(gpus: int, do: str) -> Change:
@@ -65,6 +64,7 @@ def by_ddp(gpus: int, do: str) -> Change:
     threads = os.environ.get(THREADS, str(max((cores() or 1) // processes, 1)))
     return Change(
         "ddp",
+        AXIS,
         partial(by_torchrun, processes),
         strategy_variables("ddp", processes) | ({} if gpus else ON_CPU) | {THREADS: threads},
         processes,
@@ -107,7 +107,6 @@ def trains_in(processes: int, do: str, threads: str, ranks: Sequence[Hello]) -> 
         allowed = "the script joins no process group, though torchrun has started it"
     value = counted(world, "process", "processes")
     return Seen(
-        axis=AXIS,
         took=took,
         value=value,
         told=f"{value}{f' by {averages}' if averages else ''}{threads}",

@@ -102,7 +102,7 @@ class ChangesTrial(Bench):
             seen = change.took_effect(each.held.hellos)
             if seen is not None and not seen.took:
                 raise each.held.command.failure(
-                    f"it still {seen.axis.does}s in {seen.value or 'float32'}{seen.where}",
+                    f"it still computes in {seen.value or 'float32'}{seen.where}",
                     "autocast around a network of torch.nn, or a framework's variable, is tried",
                     "try its own option, as commands: --each P=V,V",
                 )

@@ -23,7 +23,6 @@ from ninefold import report
 from ninefold.answer.facts import facts_of
 from ninefold.answer.times import times
 from ninefold.bench import batches, gate, score, summary
-from ninefold.bench.change import Hello, Precision
 from ninefold.bench.contestant import Command
 from ninefold.bench.engine import Found
 from ninefold.bench.pacing import Pause
@@ -31,6 +30,7 @@ from ninefold.bench.precisions import PRECISIONS
 from ninefold.bench.trial import ChangesTrial
 from ninefold.stats.verdicts import Settings
 from ninefold.tournament.taken import TurnLog
+from tests.bench.test_change import computes
 from tests.bench.test_strategies import simulated
 from tests.bench.test_trial import chosen, play
 from tests.report.golden import nine_cells
@@ -95,19 +95,13 @@ def of_batches() -> str:
 
 def of_precisions() -> str:
     said = {
-        name: [hello(precision=Precision(computes=of, framework=None, line=None, called=True))]
+        name: computes(of)
         for name, of in (("fp32", "float32"), ("bf16", "bfloat16"), ("fp16", "float16"))
     }
     made = found({"fp32": 0.1, "bf16": 0.05, "fp16": 0.052}, said=said)
     made.commands = [replace(each, changes=(PRECISIONS[each.name],)) for each in made.commands]
     made.told["fp16"]["unscaled"] = True
     return bench(made)
-
-
-def hello(**said: Any) -> Hello:
-    plain = {"rank": 0, "world": 1, "torch": "2.15.0", "cuda": False, "modules": []}
-    none = {"precision": None, "strategy": None, "script": None}
-    return Hello(**{**plain, **none, **said})  # type: ignore[typeddict-item]
 
 
 def of_strategies() -> str:

@@ -16,15 +16,15 @@ from ninefold.bench.contestant import Command, last_line, raised
 from ninefold.bench.engine import Found
 from ninefold.bench.precisions import in_precisions
 from ninefold.bench.same import same
-from ninefold.bench.strategies import LAUNCHER, by_torchrun, in_strategies, trains_in
+from ninefold.bench.strategies import AXIS, LAUNCHER, by_torchrun, in_strategies, trains_in
 from ninefold.errors import ConfigError
 from tests.bench.test_same import training
 from tests.conftest import Shell
 
 PLAIN_COMMAND = Command("python train.py", variables={"A": "1"})
 NONE, DDP = (
-    Command("python train.py").changed([Change(name, launch, {}, count, took_effect=took_effect)])
-    for name, launch, count, took_effect in (
+    Command("python train.py").changed([Change(name, AXIS, launch, {}, n, took_effect=took_effect)])
+    for name, launch, n, took_effect in (
         ("none", str, 1, partial(trains_in, 1, "have the script", "")),
         ("ddp", partial(by_torchrun, 2), 2, partial(trains_in, 2, "have the script", "")),
     )

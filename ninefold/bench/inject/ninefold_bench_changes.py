@@ -19,11 +19,8 @@ WANTED = dict(
 PRECISIONS, STRATEGIES = {"fp32", "bf16", "fp16"}, {"none", "ddp"}
 LOOKS = "as it is" in WANTED  # at what the script has
 KEPT = 8  # batches: the first may be unlike others, such as the longest of a sampler by length
-# What was seen until the first step ended. loader, optimizer, network: `FILE:LINE` of the script in
-# which they were made or first called, several with commas; None: a package did that. workers,
-# iterable, pinned: of the loader whose pass began last: its processes, whether it has an
-# IterableDataset, and whether it pins batches. threads: a number. fused, convolutions, compiled:
-# whether the script has them.
+# What was seen until the first step ended: `Script` of ninefold/bench/change.py says what is what.
+# workers, iterable, pinned: of the loader whose pass began last.
 SEEN = {
     "loader": None, "optimizer": None, "network": None, "workers": None, "threads": None,
     "fused": None, "convolutions": False, "compiled": False, "iterable": False, "pinned": None,
