@@ -13,7 +13,6 @@ from typing import Any
 from ninefold.config.job import Settled, asked, check
 from ninefold.config.parse import last_of_each
 from ninefold.config.resolvers import file_name
-from ninefold.default_axes import count_gpus
 from ninefold.errors import ConfigError, Failure, Interrupted, Preempted, Refused, ResourceError
 from ninefold.extensions.fits import COUNT, PARTS, ROOM
 from ninefold.extensions.fits.steps import of_job
@@ -22,6 +21,7 @@ from ninefold.launch import events
 from ninefold.launch.command import carried_out, composed, jobs
 from ninefold.launch.ready import start_importing
 from ninefold.launch.run import outcome_of, spec_of
+from ninefold.machine import count_gpus
 from ninefold.numbers import counted as in_words
 from ninefold.places import typed_as
 from ninefold.process import scratch
