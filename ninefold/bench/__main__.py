@@ -420,6 +420,7 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         failed = gate.failure(pair, allowed, found.seconds / 60, found.what)
     if asked.max_memory is not None:
         failed = failed or gate.memory_failure(found.names, found.memory, asked.max_memory)
+    failed = failed or summary.too_early(found)
     print(summary.text(found, keep, verdict, asked.verbose), file=shown(asked))
     output.write("--keep", keep / summary.DETAILS, summary.details(found, verdict))
     if asked.json:

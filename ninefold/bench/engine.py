@@ -552,5 +552,8 @@ class Bench(Entries):
 
 
 def budget_of(seconds: float) -> Budget:
-    """Return the budget of a bench: as many rounds as half of the time can start."""
-    return Budget(seconds=seconds)
+    """Return the budget of a bench: as many rounds as half of the time can start.
+
+    Starts are a part of it, and where three rounds do not fit, the first is the last.
+    """
+    return Budget(seconds=seconds, with_starts=True)

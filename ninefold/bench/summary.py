@@ -291,6 +291,20 @@ def no_verdict(found: Found) -> Undecided | None:
     )
 
 
+def too_early(found: Found) -> Undecided | None:
+    """The failure of a bench that had no time for an answer, if it is so."""
+    times = found.times()
+    if not is_early(found, times):
+        return None
+    return Undecided(
+        "minutes",
+        f"{found.minutes:g}",
+        f"there was time for {counted(found.rounds, 'round')}",
+        f"an answer takes {LEAST_ROUNDS} that count",
+        next_step(found, times),
+    )
+
+
 def lead(found: Found, times: Times, verdict: str | None) -> str:
     """The answer in one line. verdict: of the gate, None without one."""
     if found.paced:

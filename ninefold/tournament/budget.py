@@ -18,7 +18,7 @@ MAX_ROUNDS = LOOKS[-1]
 MOST_ROUNDS = 12  # of a study, which starts new processes in each
 FEWEST = 6  # rounds that the time is divided into, though starts take much of each
 MIN_BLOCKS = 24  # if fewer fit into the time, each is a round
-LATE = 1.5  # times its seconds, beside starts, that a comparison may take for its first rounds
+LATE = 1.5  # times its seconds that a comparison may take for its first rounds
 CUT = 4 / 3  # times its seconds after which a round has MIN_TURNS turns
 
 
@@ -32,6 +32,7 @@ class Budget:
     one_process: whether all rounds are of one process, which starts nothing: all have as many
         turns.
     extends: share of the time that a further round may take for those whose turns were disturbed.
+    with_starts: whether starts are a part of what the first rounds may take.
     """
 
     seconds: float
@@ -41,6 +42,7 @@ class Budget:
     turns_at_least: int = MIN_TURNS
     one_process: bool = False
     extends: float = 0.0
+    with_starts: bool = False
 
     @property
     def cut(self) -> float:
@@ -79,8 +81,8 @@ class Budget:
         if done == 0 or self.one_process:
             return left >= least or done == 0
         if done < LEAST_ROUNDS:
-            further = (LEAST_ROUNDS - done) * (least - overhead)
-            return trained + further <= LATE * self.seconds
+            spent, each = (elapsed, least) if self.with_starts else (trained, least - overhead)
+            return spent + (LEAST_ROUNDS - done) * each <= LATE * self.seconds
         return left >= max(least, self.planned(overhead, share) / 2)
 
     def count(self, takes: Mapping[str, float], training: float, left: float, before: int) -> int:

@@ -151,6 +151,18 @@ def test_an_undecided_gate_has_a_code_of_its_own(scripts):
 
 
 @pytest.mark.slow
+def test_a_bench_ends_after_its_first_round_where_three_would_not_fit_with_their_starts(scripts):
+    (scripts.folder / "late.py").write_text(f"import time\n\ntime.sleep(7)\n{TRAIN}")
+    late = f"{sys.executable} late.py 0.003"
+    done = scripts.run(*QUICK, late, late, code=9)
+    first, *_, last = done.stderr.splitlines()
+    assert first == "2 commands start"
+    why = "error: minutes=0.2: there was time for 1 round; an answer takes 3 that count; --minutes "
+    assert last.startswith(why)
+    assert done.stdout.startswith("Not decided: there was time for 1 round, and an answer takes 3 ")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [None, "kept"])
 def test_two_benches_at_once_never_share_a_folder(scripts, keep):
     if keep:

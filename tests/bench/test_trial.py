@@ -441,7 +441,7 @@ def test_a_change_that_fails_is_left_out_and_the_others_are_tried(shell):
     done = shell.run(
         "-m", "ninefold", "bench", "-v", "--try", "--minutes=0.5", f"{sys.executable} train.py"
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode in (0, 9), done.stderr
     assert "workers=1 was left out: it ended with code 1" in done.stdout
     assert "no worker" in done.stdout
 
