@@ -339,7 +339,8 @@ class Contestant:
             self._stop()
             return True
         code, now = self._process.poll(), time.monotonic()
-        if code is not None or now - self._began > START_SECONDS:
+        passes = not self._ranks and (self.folder / "passes").exists()
+        if passes or code is not None or now - self._began > START_SECONDS:
             raise self._no_step(code)
         if world is not None and now - self._first > RANKS_SECONDS:
             raise self.command.failure(
@@ -499,17 +500,20 @@ class Contestant:
             )
         torch = (self.folder / "torch").exists()
         seen = f"torch was {'' if torch else 'not '}imported"
-        if code is None:
+        passes = (self.folder / "passes").exists()
+        if code is None and not passes:
             return command.failure(
                 f"it took no step in {START_SECONDS:.0f} s", seen, "let it start faster, or --whole"
             )
         ended = f"it ended after {time.monotonic() - self._began:.0f} s without a step"
+        if passes:
+            ended = "it computes gradients again and again, and has no optimizer"
         if not torch:
             return command.failure(ended, seen, "--whole times its runs")
         return command.failure(
             ended,
             f"{seen} and no {command.step or 'Optimizer.step'} was called",
-            "name its step with --step MODULE:FUNCTION, or --whole",
+            "give two commands, and name their step with --step MODULE:FUNCTION, or --whole",
         )
 
 

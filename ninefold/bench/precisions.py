@@ -64,9 +64,9 @@ def require_effect(commands: Sequence[Command], said: Mapping[str, Precision]) -
         raise ConfigError(
             OPTION,
             ",".join(dict.fromkeys(wanted.values())),
-            "the script calls no network of torch.nn in its first step: the commands do not differ",
-            "a loop that calls one, not from a compiled function, gets autocast around it",
-            "compare its own option: --each P=V,V with {P} in the command",
+            "no network of torch.nn is seen in its first step: the commands do not differ",
+            "one that the loop calls, not from a compiled function, gets autocast around it",
+            "give two commands, or --each P=V,V with {P} in the command",
         )
     told = {name: each for name, each in said.items() if each["computes"] is not None}
     other = [name for name, each in told.items() if each["computes"] != DTYPES[wanted[name]]]

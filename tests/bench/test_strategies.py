@@ -281,6 +281,29 @@ def test_a_loop_that_knows_torchrun_is_compared_by_its_examples(
     assert shell.survivors() == []
 
 
+BY_HAND = """
+import torch
+
+weight = torch.randn(64, 64, requires_grad=True)
+while True:
+    (torch.randn(32, 64) @ weight).square().mean().backward()
+    weight.data -= 0.01 * weight.grad
+    weight.grad = None
+"""
+
+
+@pytest.mark.slow
+def test_a_loop_without_an_optimizer_is_refused_and_not_waited_for(shell: Shell) -> None:
+    (shell.folder / "train.py").write_text(BY_HAND)
+    command = ("--strategies=none,ddp", f"{sys.executable} train.py")
+    done = shell.run("-m", "ninefold", "bench", *command, code=2)
+    assert done.stderr.endswith(
+        "it computes gradients again and again, and has no optimizer; torch was imported and no "
+        "Optimizer.step was called; give two commands, and name their step with --step "
+        "MODULE:FUNCTION, or --whole\n"
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "words"),

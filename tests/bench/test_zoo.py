@@ -68,7 +68,7 @@ def test_a_script_computes_the_same_bits_in_turns(shell: Shell, kind: str) -> No
     ("kind", "words"),
     [
         ("twenty", " steps; a turn takes "),
-        ("no-optimizer", "torch was imported and no Optimizer.step was called; name its step"),
+        ("no-optimizer", "no Optimizer.step was called; give two commands, and name their step"),
     ],
 )
 def test_a_script_that_takes_no_turns_is_one_line(shell: Shell, kind: str, words: str) -> None:

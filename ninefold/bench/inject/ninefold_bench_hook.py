@@ -12,6 +12,7 @@ between, and a step that waits for its host slower than in a long run.
 """
 
 import functools
+import itertools
 import json
 import os
 import sys
@@ -30,6 +31,7 @@ PROCESSES = "NINEFOLD_BENCH_PROCESSES"  # how many are to train together
 ORIGIN = "NINEFOLD_BENCH_ORIGIN"  # a folder: the files of modules below it are told
 CUDA, OPTIMIZER, MODULE = "torch.cuda", "torch.optim.optimizer", "torch.nn.modules.module"
 FIRST, SELDOM = 16, 64  # steps by which one optimizer is chosen to lead; if another is seldom
+PASSES = 300  # backward passes before a step: more than gradients are accumulated over
 FEW, PATIENCE = 4, 20.0  # steps that suffice if there is one optimizer, or after so many seconds
 WATCHED = 0.2  # seconds: NCCL's watchdog looks every 0.1
 # Of a usual step: a block without gradients that takes longer is an evaluation; a GPU that has done
@@ -62,6 +64,7 @@ def loaded(module):
         note("torch")
         spare_compiler()
         if not step:
+            count_passes(sys.modules["torch.autograd"])
             module.register_optimizer_step_post_hook(STEPS.after_step)
     if module.__name__ == step:
         wrap_step(module, function)
@@ -115,6 +118,23 @@ def spare_compiler():
     for function in [each for names in own for each in names.values()]:
         if hasattr(frames, "skip_code") and hasattr(function, "__code__"):
             frames.skip_code(function.__code__)
+
+
+def count_passes(autograd):
+    """Note, for who waits for the first step, that many passes came where no optimizer is."""
+    backward, passes, process = autograd.backward, itertools.count(1), os.getpid()
+
+    @functools.wraps(backward)
+    def counted(*arguments, **keywords):
+        many = STEPS.socket is None and next(passes) == PASSES
+        if many and os.getpid() == process and not optimizers():  # a loader's worker has none
+            note("passes")
+        return backward(*arguments, **keywords)
+
+    frames = getattr(sys.modules["torch._C"]._dynamo, "eval_frame", None)
+    if hasattr(frames, "skip_code"):
+        frames.skip_code(counted.__code__)
+    autograd.backward = counted
 
 
 def uncompiled(method):
