@@ -53,8 +53,9 @@ def sentence(found: Found, times: Times) -> str:
         for verdicts, what in ((("faster",), "faster, too"), (UNDECIDED, "not decided"))
         if (count := sum(pair.verdict in verdicts for pair in pairs if pair is not best))
     ]
-    mostly = max(_not_counted(found, name)[3] for name in found.names) > MOSTLY
-    where = "; ".join(["one after another"] * found.apart + ["in steps alone"] * mostly)
+    left_out = max(_not_counted(found, name)[3] for name in found.names)
+    alone = f"in steps alone, without {100 * left_out:.0f} % of the time"
+    where = "; ".join(["one after another"] * found.apart + [alone] * (left_out > MOSTLY))
     return f"{'; '.join([said, *more])}{where and f' ({where})'}."
 
 
@@ -95,6 +96,8 @@ def next_step(found: Found, times: Times) -> str:
         return next_for(found, open_)
     used = to_use(found, times)
     unsure = ", if it trains as well" if found.examples.get(used, 1.0) != 1 else ""
+    if _steps_to_block(found):
+        unsure = ", if its blocks without gradients are no part of training"
     return used and f"use {used}{unsure}"
 
 
@@ -158,15 +161,27 @@ def _sentence_of_not_counted(found: Found) -> Iterator[str]:
             whats |= dict.fromkeys(found.marked[name])
     if said:
         yield f"Not counted are steps that contained {' or '.join(whats)}: {', '.join(said)}."
+
+
+def _steps_to_block(found: Found) -> dict[str, int]:
+    """Of commands that spend much time in long blocks without gradients, steps to one of these."""
+    long = dict[str, int]()
     for name in found.names:
         _, steps, seconds, share = _not_counted(found, name)
         blocks = found.marked[name].get(ROLLOUT, [])
         if share * sum(blocks) > MOSTLY * seconds:
-            yield (
-                f"{name} has one block without gradients to {round(steps / len(blocks))} steps: if "
-                "it is a part of training, as a rollout is, --step MODULE:FUNCTION times whole "
-                "updates."
-            )
+            long[name] = round(steps / len(blocks))
+    return long
+
+
+def _sentence_of_blocks(found: Found) -> Iterator[str]:
+    """What times whole updates, where steps alone may be a small part of training."""
+    if long := _steps_to_block(found):
+        yield (
+            f"{' and '.join(long)} {plural(len(long), 'has', 'have')} one block without gradients "
+            f"to {' and '.join(map(str, long.values()))} steps: if it is a part of training, as a "
+            "rollout is, --step MODULE:FUNCTION times whole updates."
+        )
 
 
 def table(found: Found, times: Times) -> list[tuple[str, ...]]:
@@ -226,6 +241,7 @@ def compared(found: Found) -> dict[str, Same]:
 def notes(found: Found, times: Times) -> Iterator[str]:
     """One line for each thing that a reader should know, the most important first."""
     yield from () if found.helps is None else found.helps.lines[1:]
+    yield from _sentence_of_blocks(found)
     yield from disturbed(found.counted(), None, told=0.005)
     if times.busy is not None and times.busy > OTHERS:
         yield f"Other programs used {100 * times.busy:.0f} % of the CPU time."

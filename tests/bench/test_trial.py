@@ -404,13 +404,16 @@ def test_steps_that_are_not_counted_are_told_in_one_line_for_all_commands(trial)
 
 
 def test_long_blocks_that_come_in_a_rhythm_name_what_times_whole_updates(trial):
-    play(trial, lambda has: 0.05 if has & {"workers=2", "no reading"} else 0.1)
-    trial.found.marked[AS_IT_IS][summary.ROLLOUT] += [1.0] * 8
+    for _ in range(3):
+        play(trial, lambda has: 0.05 if has & {"workers=2", "no reading"} else 0.1)
+    trial.found.marked[AS_IT_IS][summary.ROLLOUT] += [1.0] * 24
     trial.found.marked["workers=2"][summary.ROLLOUT] += [0.01]
     trial.found.helps = trial.helps()
     lines = summary.notes(trial.found, trial.found.times())
     (line,) = [line for line in lines if "--step MODULE:FUNCTION" in line]
     assert line.startswith("as it is has one block without gradients to 16 steps: ")
+    lead = summary.sentence(trial.found, trial.found.times())
+    assert re.search(r" \(in steps alone, without \d\d % of the time\)\.$", lead)
     assert summary.ROLLOUT in MARKS
 
 
