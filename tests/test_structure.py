@@ -48,9 +48,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "study": GROUND | {"launch", "config", "checkpoint/manifest", "report", "tournament"},
     "plugins": GROUND | {"study", "launch", "config"},
     "__init__": {"places"},
-    "bench": GROUND
-    | {"answer", "stats", "tournament", "diff/starts", "diff/compare", "diff/kinds"},
-    "diff": GROUND | {"bench"},
+    "bench": GROUND | {"answer", "stats", "tournament", "diff/compare", "diff/kinds"},
+    "diff": GROUND | {"bench", "tournament/contestant"},
     "sweeps": GROUND | {"plugins", "study", "launch", "config"},
     "main": GROUND | {"sweeps", "plugins", "launch", "config"},
     "__main__": GROUND | {"main", "report", "config", "bench", "diff"},

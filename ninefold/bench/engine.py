@@ -26,8 +26,7 @@ from ninefold.bench.contestant import LOOK_SECONDS, MARKS, Command, Contestant, 
 from ninefold.bench.gate import UNDECIDED, verdict
 from ninefold.bench.pacing import AHEAD, ENOUGH, Pause, is_short, look
 from ninefold.bench.screen import ProgressLine
-from ninefold.diff.starts import Asked as AskedSteps
-from ninefold.diff.starts import Training, recorded, recording
+from ninefold.diff.compare import Training, recorded, recording
 from ninefold.errors import Failure
 from ninefold.numbers import counted as in_words
 from ninefold.stats.verdicts import Pair, Settings
@@ -209,7 +208,7 @@ class Alive:
         beside = not bench.found.apart and len(bench.found.commands) > 1
         one = bench.has_one_optimizer(command.name)
         records = number == 0 and not command.leaves_out
-        these = recording(AskedSteps(RECORDED), alone=False) if records else None
+        these = recording(RECORDED) if records else None
         marking = bench.marking[command.name]
         self.held = Contestant(command, number, keep, marking, beside, one, these)
         self.pace = Pace(1.0, 1.0)
@@ -260,7 +259,7 @@ class Alive:
         except Ended as ended:
             self._restart(ended, helps=takes > 0)
         self._bench.optimizers[self.name] = self.held.optimizers
-        if steps_ := recorded(self.held.command, self.held.folder):
+        if steps_ := recorded(self.held.folder):
             self._bench.found.recorded.setdefault(self.name, Training(self.name, steps_))
         if looks:
             began = time.monotonic()

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ninefold.bench.contestant import Command
-from ninefold.diff.compare import find
-from ninefold.diff.kinds import Case, of_precisions, sentence
-from ninefold.diff.starts import Training
+from ninefold.diff.compare import Training, find
+from ninefold.diff.kinds import sentence
 
 
 class Same(NamedTuple):
@@ -38,10 +37,8 @@ def same(commands: Sequence[Command], recorded: Mapping[str, Training]) -> dict[
 
 def compared(one: Training, other: Training) -> Same:
     found = find(one, other)
-    case = Case(one, other, found, *found.first) if found.first else None
-    said = sentence(case, found)
-    rounded = None if case else of_precisions(one, other, found.names)
-    return Same(said.kind, found.first and found.first[0], found.steps, rounded or said.text)
+    said = sentence(one, other, found)
+    return Same(said.kind, found.first and found.first[0], found.steps, said.text)
 
 
 def sentences(first: str, found: Mapping[str, Same]) -> Iterator[str]:

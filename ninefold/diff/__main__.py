@@ -5,31 +5,23 @@ from __future__ import annotations
 import argparse
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ninefold.bench import __main__ as bench
 from ninefold.bench import output
-from ninefold.bench.__main__ import (
-    add_shared,
-    failure_of,
-    finished,
-    of_revisions,
-    parse,
-    parser_of,
-    with_values,
-)
 from ninefold.bench.contestant import Command
 from ninefold.bench.guardian import guarded
 from ninefold.bench.precisions import in_precisions
 from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned
 from ninefold.bench.strategies import in_strategies
-from ninefold.diff.compare import Found, disagreement, find, renamed
-from ninefold.diff.kinds import BEHIND, Case, facts, of_precisions, place, sentence, size
+from ninefold.diff.compare import find, recording
+from ninefold.diff.kinds import answer, besides
 from ninefold.diff.resume import resumed
-from ninefold.diff.starts import Asked, Training, record
-from ninefold.diff.twice import SOURCES, needed
+from ninefold.diff.starts import record
+from ninefold.diff.twice import two_starts
 from ninefold.errors import ConfigError, Parted
 from ninefold.exits import exit_code_of
 from ninefold.parser import Parser
@@ -43,9 +35,10 @@ EXAMPLES = """examples:
   ninefold diff --revisions main HEAD -- python train.py
 """
 EQUAL = ("equal", "rounding")
-LOOKS = 3  # behind a difference, at most
-SWITCHED = {
-    "order": "A's order of the data in both",
+ORDER = "A's order of the data in both"
+# Kinds that hide what comes behind them, and what is switched off to look there.
+BEHIND = {
+    **dict.fromkeys(("order", "epoch", "same-on-ranks"), ORDER),
     "dropout": "no dropout in both",
     "batchnorm": "running statistics of BatchNorm in both",
 }
@@ -53,7 +46,7 @@ SWITCHED = {
 
 def parser() -> Parser:
     """All options."""
-    found = parser_of(
+    found = bench.parser_of(
         "diff",
         "Where do two trainings part? Both commands run for a few steps, unedited and with the "
         "same seeds, and the first thing is named that differs by more than rounding. One command "
@@ -82,7 +75,7 @@ def parser() -> Parser:
     )
     add("--only", action="store_true", help="look at nothing behind the first difference")
     add("--fail", action="store_true", help="end with exit code 8 if they part")
-    add_shared(add)
+    bench.add_shared(add)
     return found
 
 
@@ -96,12 +89,12 @@ def positive(text: str) -> int:
 def main(arguments: Sequence[str]) -> int:
     """Compare what the arguments say; returns the exit code."""
     stopped, left = "the comparison was stopped", "no process of the commands is left"
-    return exit_code_of(lambda: run([*arguments]), stopped, left, failure_of)
+    return exit_code_of(lambda: run([*arguments]), stopped, left, bench.failure_of)
 
 
 def run(words: Sequence[str]) -> None:
     """Raises Failure: with --fail Parted of trainings that part."""
-    asked = parse(words, parser())
+    asked = bench.parse(words, parser())
     if asked.json:
         output.require_writable("--json", asked.json)
     with output.own_folder(asked.keep) as keep, guarded(scratch()) as at_end:
@@ -110,117 +103,56 @@ def run(words: Sequence[str]) -> None:
         check_out(made, asked.link, asked.setup)
         one, other = two(asked, made)
         if asked.resume:
-            answer = resumed(one, other, keep, asked.steps, asked.kill_after)
+            found = resumed(one, other, keep, asked.steps, asked.kill_after)
         elif replace(one, name=other.name) == other:
-            answer = of_two_starts(one, keep, asked)
+            found = two_starts(one, keep, asked.steps)
         else:
-            answer = compared((one, other), keep, asked)
-    print(answer["text"], file=sys.stderr if asked.json == output.STDOUT else sys.stdout)
+            found = compared((one, other), keep, asked)
+    print(found["text"], file=sys.stderr if asked.json == output.STDOUT else sys.stdout)
     if asked.json:
-        output.write("--json", asked.json, output.as_json(answer))
-    if asked.fail and answer["kind"] not in EQUAL:
-        raise Parted("command", other.text, "it parts", str(answer["kind"]), "see above")
+        output.write("--json", asked.json, output.as_json(found))
+    if asked.fail and found["kind"] not in EQUAL:
+        raise Parted("command", other.text, "it parts", str(found["kind"]), "see above")
 
 
 def two(asked: Namespace, made: Sequence[Copy]) -> list[Command]:
     """The two commands. Raises ConfigError for another number."""
     asked.step = None
     setattr(asked, "try", False)
-    given = of_revisions(with_values(asked), made)
+    given = bench.of_revisions(bench.with_values(asked), made)
     if asked.strategies:
         given = in_strategies(given[0], asked.strategies.split(","))
     if asked.precisions:
         given = [one for each in given for one in in_precisions(each, asked.precisions.split(","))]
     if len(given) == 1 and max(len(asked.cwd), len(asked.env), len(asked.name)) < 2:
         given = given * 2
-    found = finished(given, asked)
-    if len(found) != 2 or (asked.resume and len(asked.commands) != 2):
-        number = len(asked.commands) if asked.resume else len(found)
-        raise ConfigError(
-            "arguments", number, "so many commands were given", "two are compared", "give two"
-        )
+    found = bench.finished(given, asked)
+    number = len(asked.commands) if asked.resume else len(found)
+    if number != 2:
+        wrong = "so many commands were given"
+        raise ConfigError("arguments", number, wrong, "two are compared", "give two")
     return found
 
 
 def compared(commands: Sequence[Command], keep: Path, asked: Namespace) -> dict[str, Any]:
     """Compare two commands, and look behind what hides the rest."""
-    wanted = Asked(asked.steps)
-    one, other = (record(command, keep, wanted) for command in commands)
-    answer = answer_of(one, other)
-    text, last, switched = [answer["text"]], answer, list[str]()
-    text += [*besides(one, other, renamed(one, other))]
-    while not asked.only and len(switched) < LOOKS:
-        switch = BEHIND.get(last["kind"])
-        if switch is None or switch in switched or (switch == "order" and not one.order()):
+    one, other = (record(command, keep, asked.steps) for command in commands)
+    data = last = answer(one, other, find(one, other))
+    text, switched = [data["text"], *besides(one), *besides(other)], dict[str, str]()
+    while not asked.only and (switch := BEHIND.get(last["kind"])):
+        if switch in switched.values() or (switch == ORDER and not one.order()):
             break
-        switched.append(switch)
-        without = [each for each in switched if each != "order"]
-        if switch != "order":
-            one = record(commands[0], keep, replace(wanted, without=without))
-        replay = one.order() if "order" in switched else None
-        other = record(commands[1], keep, replace(wanted, without=without, replay=replay))
-        last = answer_of(one, other)
-        answer["behind"].append(last)
-        text.append(f"Behind that, with {' and '.join(SWITCHED[each] for each in switched)}: "
+        switched[last["kind"]] = switch
+        without = [each for each in switched if BEHIND[each] != ORDER]
+        one = record(commands[0], keep, asked.steps, recording(asked.steps, without=without))
+        replay = one.order() if ORDER in switched.values() else None
+        variables = recording(asked.steps, without=without, replay=replay)
+        other = record(commands[1], keep, asked.steps, variables)
+        last = answer(one, other, find(one, other))
+        data["behind"].append(last)
+        text.append(f"Behind that, with {' and '.join(switched.values())}: "
                     f"{last['text'][0].lower()}{last['text'][1:]}")  # fmt: skip
-    return {**answer, "text": "\n".join(text)}
-
-
-def besides(one: Training, other: Training, names: Mapping[str, str]) -> Iterator[str]:
-    """What is said whether or not they part."""
-    if said := of_precisions(one, other, names):
-        yield said
-    for each in (one, other):
-        if apart := disagreement(each):
-            step, name = apart
-            yield f"The ranks of {each.name} have other gradients of {name} from step {step} on."
-        if lost := each.steps[-1][0]["lost"]:
-            yield f"Not all could be recorded in {each.name}: {lost}."
-
-
-def of_two_starts(command: Command, keep: Path, asked: Namespace) -> dict[str, Any]:
-    """Compare two starts of one command as it is, and say what makes them equal."""
-    found, one, other, sources = needed(
-        command, keep, asked.steps, lambda said: print(said, file=sys.stderr)
-    )
-    answer = {**answer_of(one, other, found), "needed": sources}
-    more = [*besides(one, other, found.names)]
-    if found.inexact is None:
-        return {**answer, "text": "\n".join([answer["text"], *more])}
-    step, each = found.inexact
-    said = f"Two starts differ from step {step} on, first in {place(each)}, {size(each.distance)}."
-    if sources is None:
-        why = "an order of additions that is not fixed" if each.distance < 1e-5 else "chance"
-        said += f" They still do with all of this fixed: {', '.join(SOURCES)}. It is {why}."
-    else:
-        lines = [f"{said} They are equal with:", *(f"  {SOURCES[n]}" for n in sources)]
-        said = "\n".join([*lines, *more])
-    of_first = {"step": step, "phase": each.phase, "name": each.name, "distance": each.distance}
-    kind = "not-fixed" if sources is None else answer["kind"]
-    return {**answer, **of_first, "kind": kind, "text": said}
-
-
-def answer_of(one: Training, other: Training, found: Found | None = None) -> dict[str, Any]:
-    """What was found, as JSON has it."""
-    found = found or find(one, other)
-    case = Case(one, other, found, *found.first) if found.first else None
-    said = sentence(case, found)
-    first = found.first and found.first[1]
-    inexact = found.inexact and [found.inexact[0], *found.inexact[1][:3]]
-    return {
-        "version": 1,
-        "kind": said.kind,
-        "step": found.first and found.first[0],
-        "phase": first and first.phase,
-        "name": first and first.name,
-        "distance": first and first.distance,
-        "text": said.text,
-        "also": [each.kind for each in facts(case)] if case else [],
-        "inexact": inexact,
-        "worst": found.worst,
-        "steps": found.steps,
-        "behind": [],
-    }
+    return {**data, "text": "\n".join(text)}
 
 
 if __name__ == "__main__":

@@ -1,61 +1,138 @@
-"""The first entry of two trainings that differs by more than rounding explains."""
+"""What first steps have recorded, and the first entry of two that rounding does not explain."""
 
 from __future__ import annotations
 
+import json
 import math
+import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from ninefold.diff.starts import Rank, Training
+from ninefold.files import opener, write_text
+from ninefold.process import scratch
 
-# By place: phases of one place are in the order in which modules were called.
-PLACES = {
-    **dict.fromkeys(("start", "held"), 0),
-    **dict.fromkeys(("input", "between", "forward", "output"), 1),
-    **{name: n for n, name in enumerate(("loss", "scale", "hyper", "state", "grad"), 2)},
-    **{name: n for n, name in enumerate(("param", "buffer"), 7)},
+ALL = ("torch", "numpy", "random", "default_rng", "hash")
+VARIABLES = {
+    "hash": {"PYTHONHASHSEED": "0"},
+    "deterministic": {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"},
+    "threads": {"OMP_NUM_THREADS": "1"},
 }
-FIRST = ("start", "held")  # before the first step
-SUMMED = {"input", "between", "forward", "output"}  # over micro-batches and ranks
-DECIDING = {"start", "loss", "scale", "hyper", "grad"}  # what training follows
-NEEDED = {"start", "state", "grad"}  # that one has and the other has not is a difference
-UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-FACTORS = {"float64": 1e4, "float32": 256.0, "float16": 12.0, "bfloat16": 8.0}
+RECORD = "NINEFOLD_BENCH_RECORD"  # the variable that asks the hook to record
+# In the order of a step; inputs and outputs are in the order in which modules were called.
+PHASES = ("param", "input output", "loss", "scale", "hyper", "state", "grad", "buffer")
+PLACES = {phase: place for place, of in enumerate(PHASES) for phase in of.split()}
+SUMMED = {"input", "output", "loss"}  # over micro-batches and ranks; of the rest rank 0 counts
+DECIDING = {"loss", "scale", "hyper", "grad"}  # what training follows
+NEEDED = {"param", "state", "grad"}  # that one has and the other has not is a difference
+# How far rounding to a dtype may set one step apart: 256, 12 and 8 units of it.
+LIMITS = {"float64": 1.5e-5, "float32": 1.5e-5, "float16": 5.9e-3, "bfloat16": 3.1e-2}
 GROWTH, FADES, MOST = 30.0, 3.0, 0.05  # of rounding from step to step
 EXACT = 1e-12  # sums in float64 of other numbers of threads differ by less
-AGREED = 1e-6  # gradients of two ranks that are averaged
-ALONE = 32.0  # a gradient that differs by so many units of all gradients is rounding alone
+Rank = dict[str, Any]  # what one rank has recorded of a step
+Order = dict[str, list[Any]]  # indices of examples, by loader
+
+
+@dataclass(frozen=True)
+class Training:
+    """The first steps of a command, of each the records of its ranks.
+
+    name: of the command. began: steps that were left out before.
+    """
+
+    name: str
+    steps: list[list[Rank]]
+    began: int = 0
+
+    @property
+    def first(self) -> Rank:
+        return self.steps[0][0]
+
+    def order(self) -> Order:
+        """The indices of examples by loader, as one process would take them."""
+        found = defaultdict[str, list[Any]](list)
+        for ranks in self.steps:
+            for batches in zip(*(rank["data"] for rank in ranks), strict=False):
+                for indices in zip(*(indices for _, indices in batches), strict=False):
+                    found[batches[0][0]] += indices
+        return found
+
+
+def recording(
+    steps: int,
+    fixed: Sequence[str] = ALL,
+    without: Sequence[str] = (),
+    replay: Order | None = None,
+) -> dict[str, str]:
+    """The variables that have a command's first steps recorded.
+
+    fixed: sources of chance. without: "dropout", "batchnorm". replay: another training's order.
+    """
+    file = None
+    if replay is not None:
+        file = str(Path(tempfile.mkdtemp(dir=scratch()), "order"))
+        write_text(Path(file), json.dumps(replay))
+    wanted = {"steps": steps, "fixed": [*fixed], "without": [*without], "replay": file}
+    found = {RECORD: json.dumps(wanted)}
+    for each in fixed:
+        found |= VARIABLES.get(each, {})
+    return found
+
+
+def recorded(folder: Path) -> list[list[Rank]]:
+    """The steps that processes have written, with all ranks in order.
+
+    One that a process was killed in is left out.
+    """
+    found = list[list[Rank]]()
+    for file in folder.glob("*.steps"):
+        with open(file, encoding="utf-8", opener=opener) as content:
+            found.append([json.loads(line) for line in content if line.endswith("\n")])
+    by_rank = sorted(filter(None, found), key=lambda steps: int(steps[0]["rank"]))
+    return [[*ranks] for ranks in zip(*by_rank, strict=False)]
 
 
 class Entry(NamedTuple):
-    """A tensor in eight numbers, or the sum of several. dtype: None of a gradient that is None."""
+    """A tensor in numbers, or the sum of several. dtype: None of a gradient that is None."""
 
     dtype: str | None
-    first: int
+    rows: int
     n: float
     bad: float
     zeros: float
     total: float
-    size: float
     square: float
     folded: float
-    ordered: float
 
     def plus(self, other: Entry) -> Entry:
         numbers = [a + b for a, b in zip(self[1:], other[1:], strict=True)]
         return Entry(self.dtype, *numbers)  # type: ignore[arg-type]
 
+    def divided(self, by: float) -> Entry:
+        """Of a loss, which is a number."""
+        value, bad = self.total / by, min(self.bad, 1.0)
+        return Entry(self.dtype, 1, 1.0, bad, 0.0, value, value**2, value)
+
 
 class Difference(NamedTuple):
-    """Of one entry of a step: its place in the order, sizes, and both sides."""
+    """How far an entry of a step is apart, and both sides; None: one has it not."""
 
     phase: str
     name: str
     distance: float
     one: Entry | None
     other: Entry | None
+
+    @property
+    def sides(self) -> list[Entry]:
+        return [each for each in (self.one, self.other) if each is not None]
+
+    @property
+    def misses(self) -> bool:
+        """Whether one has it not."""
+        return len(self.sides) < 2
 
 
 @dataclass
@@ -66,6 +143,7 @@ class Found:
     bit. others: what else differs in that step. worst: the largest distance that was rounding.
     harmless: the first that is beyond its limit and that training does not follow.
     steps: that both have. grown: whether rounding has grown so far that no place can be told.
+    names: of A for those of B.
     """
 
     first: tuple[int, Difference] | None = None
@@ -78,37 +156,16 @@ class Found:
     names: Mapping[str, str] = field(default_factory=dict)
 
 
-def entry_of(raw: Sequence[object]) -> Entry:
-    _, _, dtype, first, numbers = raw
-    return Entry(dtype, first, *(numbers or [0.0] * 8))  # type: ignore
-
-
 def renamed(one: Training, other: Training) -> dict[str, str]:
-    """The names of A for those of B: equal ones, else by order where all shapes are equal."""
-    a, b = one.first, other.first
-    mine = [name for name in a["params"] if name not in b["params"]]
-    theirs = [name for name in b["params"] if name not in a["params"]]
-    shapes = [[of["params"][n] for n in ns] for of, ns in ((a, mine), (b, theirs))]
-    found = dict(zip(theirs, mine, strict=True)) if shapes[0] == shapes[1] else {}
-    holders = {tuple(own): name for name, (_, own) in a["modules"].items() if own}
-    for name, (_, own) in b["modules"].items():
-        holder = holders.get(tuple(found.get(each, each) for each in own))
-        if holder is not None and name not in a["modules"]:
-            found[name] = holder
-    return found
-
-
-def table(
-    ranks: Sequence[Rank], names: Mapping[str, str]
-) -> dict[tuple[str, str], list[tuple[int, Entry]]]:
-    """The entries of a step by phase and name, each with its rank, in the order of section 2."""
-    found = defaultdict[tuple[str, str], list[tuple[int, Entry]]](list)
-    for number, rank in enumerate(ranks):
-        for raw in rank["entries"]:
-            phase, name = raw[:2]
-            if number == 0 or phase in SUMMED or phase == "loss":
-                found[phase, translated(name, names)].append((number, entry_of(raw)))
-    return dict(sorted(found.items(), key=lambda each: PLACES[each[0][0]]))
+    """The names of A for those of B: equal ones, else by order where all sizes are equal."""
+    a, b = ({name: of.n for (phase, name), of in table(each.steps[0], {}).items()
+             if phase == "param"} for each in (one, other))  # fmt: skip
+    mine, theirs = [name for name in a if name not in b], [name for name in b if name not in a]
+    if [a[name] for name in mine] != [b[name] for name in theirs]:
+        return {}
+    found = dict(zip(theirs, mine, strict=True))
+    holders = {b.rpartition(".")[0]: a.rpartition(".")[0] for b, a in found.items()}
+    return {**holders, **found}
 
 
 def translated(name: str, names: Mapping[str, str]) -> str:
@@ -118,194 +175,112 @@ def translated(name: str, names: Mapping[str, str]) -> str:
     return f"{key}{of}{names.get(own, own)}{bracket}{place}"
 
 
-def distance(one: Entry, other: Entry, ordered: bool) -> float:
+def table(ranks: Sequence[Rank], names: Mapping[str, str]) -> dict[tuple[str, str], Entry]:
+    """The entries of a step by phase and name, added up over calls and ranks.
+
+    Of the loss that is the mean over ranks, divided by its GradScaler's scale.
+    """
+    found = dict[tuple[str, str], Entry]()
+    for number, rank in enumerate(ranks):
+        for phase, name, dtype, rows, numbers in rank["entries"]:
+            if number == 0 or phase in SUMMED:
+                key, entry = (phase, translated(name, names)), Entry(dtype, rows, *numbers)
+                found[key] = found[key].plus(entry) if key in found else entry
+    loss, scale = found.get(("loss", "loss")), found.get(("scale", "scale"))
+    if loss is not None:
+        by = len(ranks) * (scale.total if scale else 1.0)
+        found["loss", "loss"] = loss.divided(by)
+    return found
+
+
+def distance(one: Entry | None, other: Entry | None, least: float = 0.0) -> float:
     """How far two entries are apart, in parts of their size; infinite where counts differ.
 
     An error that all examples have in common, as that of a weight's rounding, adds up over them: so
     what is a sum over examples is held against the largest that it can be.
+
+    least: the size that a smaller one is held against.
     """
+    if one is None or other is None:
+        return math.inf
     if (one.n, one.bad, one.dtype is None) != (other.n, other.bad, other.dtype is None):
-        zero = one.size == other.size == 0  # None and all zeros are the same gradient
+        zero = one.square == other.square == 0  # None and all zeros are the same gradient
         return 0.0 if zero and None in (one.dtype, other.dtype) else math.inf
-    size, square = max(one.size, other.size), max(one.square, other.square)
-    if not square or not size:
+    square = max(one.square, other.square, least**2)
+    if not square:
         return 0.0
-    norm, examples = math.sqrt(square), max(one.first, other.first, 1)
+    norm = math.sqrt(square)
     return max(
-        abs(one.total - other.total) / size,
-        abs(one.folded - other.folded) / (norm * math.sqrt(examples)),
-        abs(one.ordered - other.ordered) / norm if ordered else 0.0,
-        abs(one.size - other.size) / size,
+        abs(one.total - other.total) / (norm * math.sqrt(max(one.n, 1))),
+        abs(one.folded - other.folded) / (norm * math.sqrt(max(one.rows, other.rows, 1))),
         abs(one.square - other.square) / square / 2,
     )
 
 
-def summed(entries: Iterable[tuple[int, Entry]]) -> Entry:
-    found = None
-    for _, each in entries:
-        found = each if found is None else found.plus(each)
-    assert found is not None
-    return found
-
-
-def loss(entries: Sequence[tuple[int, Entry]], world: int) -> Entry:
-    """The sum over micro-batches, and the mean over ranks."""
-    all_ = summed(entries)
-    total, size = all_.total / world, all_.size / world
-    bad = float(all_.bad > 0)
-    return Entry(all_.dtype, 1, 1.0, bad, 0.0, total, size, size**2, total, total)
-
-
-def of_step(
+def differences(
     one: Sequence[Rank], other: Sequence[Rank], names: Mapping[str, str]
-) -> Iterator[Difference]:
-    """How two steps differ, entry by entry."""
-    a, b = table(one, {}), table(other, names)
-    inputs = [key for key in a.keys() & b.keys() if key[0] == "input"]
-    alike = shape(one) == shape(other)
-    calls = alike and (
-        all(by_call(a[key], b[key]) <= EXACT for key in inputs)
-        or any(by_sum(a[key], b[key]) > EXACT for key in inputs)
-    )
-    for name, unlike in exactly(one[0], other[0]):
-        yield Difference(*name, math.inf if unlike else 0.0, None, None)
-    for key in dict.fromkeys([*a, *b]):
-        mine, theirs, phase = a.get(key), b.get(key), key[0]
-        if mine is None or theirs is None:
-            if phase in NEEDED and (mine or theirs):
-                has = (mine or theirs or [])[0][1]
-                yield Difference(*key, math.inf, has if mine else None, has if theirs else None)
-        elif phase == "loss":
-            both = loss(mine, len(one)), loss(theirs, len(other))
-            yield Difference(*key, distance(*both, False), *both)
-        else:
-            sums = summed(mine), summed(theirs)
-            fits = [rank for rank, _ in mine] == [rank for rank, _ in theirs]
-            far = by_call(mine, theirs) if calls and fits else distance(*sums, phase not in SUMMED)
-            yield Difference(*key, far, *sums)
+) -> list[Difference]:
+    """How two steps differ, entry by entry, in the order of a step.
+
+    A gradient is a part of that of all parameters, and is held against that: of a convolution's
+    bias before BatchNorm it is 0, and what is computed is rounding alone.
+    """
+    a, b, found = table(one, {}), table(other, names), list[Difference]()
+    all_ = math.sqrt(sum(of.square for (phase, _), of in a.items() if phase == "grad"))
+    for key in {**a, **b}:
+        mine, theirs = a.get(key), b.get(key)
+        if key[0] in NEEDED or (mine and theirs):
+            far = distance(mine, theirs, all_ if key[0] == "grad" else 0.0)
+            found.append(Difference(*key, far, mine, theirs))
+    return sorted(found, key=lambda each: PLACES[each.phase])
 
 
-def shape(ranks: Sequence[Rank]) -> tuple[int, int]:
-    """Ranks and micro-batches of a step."""
-    return len(ranks), ranks[0]["micro"]
+def limits(differences: Sequence[Difference], before: float) -> Iterator[float]:
+    """How far each may differ by rounding, to the coarsest dtype of the step.
 
-
-def by_call(one: Sequence[tuple[int, Entry]], other: Sequence[tuple[int, Entry]]) -> float:
-    if len(one) != len(other):
-        return math.inf
-    pairs = zip(one, other, strict=True)
-    return max(distance(mine, theirs, True) for (_, mine), (_, theirs) in pairs)
-
-
-def by_sum(one: Sequence[tuple[int, Entry]], other: Sequence[tuple[int, Entry]]) -> float:
-    return distance(summed(one), summed(other), False)
-
-
-def exactly(one: Rank, other: Rank) -> Iterator[tuple[tuple[str, str], bool]]:
-    """What is compared exactly: the GradScaler's scale and the optimizer's options."""
-    yield ("scale", "scale"), one["scale"] != other["scale"]
-    for key in dict.fromkeys([*one["hyper"], *other["hyper"]]):
-        a, b = one["hyper"].get(key), other["hyper"].get(key)
-        yield ("hyper", key), None not in (a, b) and a != b
-
-
-def limits(differences: Sequence[Difference], before: float) -> list[float]:
-    """How far each may differ by rounding. before: the largest distance in the last step."""
-    found, coarsest = [], 0.0
-    for each in differences:
-        dtypes = {entry.dtype for entry in (each.one, each.other) if entry is not None}
-        if each.phase not in FIRST:
-            units = [FACTORS[name] * UNITS[name] for name in dtypes if name in UNITS]
-            coarsest = max([coarsest, *units])
-        floats = not dtypes or not dtypes.isdisjoint({*UNITS, None})
-        own = max(
-            coarsest, FACTORS["float32"] * UNITS["float32"] * (each.phase in ("start", "held"))
-        )
-        allowed = max(own, min(GROWTH * before, MOST)) if each.phase != "input" else own
-        found.append(allowed if floats else EXACT)
-    return found
-
-
-def is_rounding_alone(each: Difference, norm: float, unit: float) -> bool:
-    if each.phase != "grad" or each.one is None or each.other is None:
-        return False
-    far = each.distance * math.sqrt(max(each.one.square, each.other.square))
-    return far < ALONE * unit * norm
+    before: the largest distance in the last step, from which rounding may have grown.
+    """
+    own = [max(LIMITS.get(str(of.dtype), 0.0) for of in each.sides) for each in differences]
+    grown = max([*own, LIMITS["float32"], min(GROWTH * before, MOST)])
+    for each, limit in zip(differences, own, strict=True):
+        exact = each.phase in ("hyper", "scale") or not limit
+        yield EXACT if exact else limit if each.phase == "input" else grown
 
 
 def find(one: Training, other: Training) -> Found:
-    """Compare step by step until the trainings part."""
-    names = renamed(one, other)
-    found, before = Found(names=names), 0.0
-    harmless, waiting = set[tuple[str, str]](), list[Difference]()
+    """Compare step by step until the trainings part.
+
+    They part where a step has a difference that training follows. One that it does not follow is
+    harmless from then on.
+    """
+    found, before = Found(names=renamed(one, other)), 0.0
+    harmless = set[tuple[str, str]]()
     for mine, theirs in zip(one.steps, other.steps, strict=False):
         found.steps += 1
-        all_ = [*sorted(of_step(mine, theirs, names), key=lambda each: PLACES[each.phase])]
-        finite = [each for each in all_ if each.distance < math.inf]
-        inexact = [each for each in all_ if each.distance > EXACT]
-        found.inexact = found.inexact or (inexact and (found.steps, inexact[0])) or None
-        gradients = [each.one.square for each in all_ if each.phase == "grad" and each.one]
-        norm, unit = math.sqrt(sum(gradients)), coarsest_unit(all_)
-        allowed = limits(all_, before)
-        beyond = [
-            each
-            for each, limit in zip(all_, allowed, strict=True)
-            if each.distance > limit
-            and (each.phase, each.name) not in harmless
-            and not is_rounding_alone(each, norm, unit)
-        ]
-        if any(is_deciding(each) for each in beyond):
-            step = found.steps - bool(waiting)
-            first = waiting[0] if waiting else beyond[0]
-            found.first, found.others = (step, first), beyond
-            found.grown = is_grown(first, before)
+        all_ = differences(mine, theirs, found.names)
+        unequal = [each for each in all_ if each.distance > EXACT]
+        if unequal and found.inexact is None:
+            found.inexact = found.steps, unequal[0]
+        limited = [*zip(all_, limits(all_, before), strict=True)]
+        beyond = [each for each, limit in limited if each.distance > limit]
+        beyond = [each for each in beyond if each[:2] not in harmless]
+        if parts(beyond, all_):
+            first, found.others = beyond[0], beyond
+            grown = GROWTH * before > MOST and first.phase != "input"
+            found.first, found.grown = (found.steps, first), grown and first.distance < 1
             return found
-        harmless |= {(each.phase, each.name) for each in waiting}
-        harmless |= {(d.phase, d.name) for d in beyond if d.phase not in ("param", "state")}
-        waiting = [each for each in beyond if each.phase in ("param", "state")]
-        silent = [each for each in beyond if each.phase not in ("buffer", "held")]
+        silent = [each for each in beyond if each.phase != "buffer"]
         found.harmless = found.harmless or next(iter(silent), None)
-        many = [each for each in waiting if is_most(each.phase, waiting, all_)]
-        if many:
-            found.first, found.others = (found.steps, many[0]), beyond
-            found.grown = is_grown(many[0], before)
-            return found
-        small = [
-            each.distance
-            for each, limit in zip(finite, limits(finite, before), strict=True)
-            if each.distance <= limit and each.phase != "buffer"
-        ]
-        before = max([*small, before / FADES])
-        found.worst = max(found.worst, *small, 0.0)
+        harmless |= {each[:2] for each in beyond}
+        rounding = [each.distance for each, limit in limited
+                    if each.distance <= limit and each.phase != "buffer"]  # fmt: skip
+        before = max([*rounding, before / FADES])
+        found.worst = max([*rounding, found.worst])
     return found
 
 
-def disagreement(training: Training) -> tuple[int, str] | None:
-    """The first step, and a parameter, in which ranks have other gradients than the first one."""
-    for step, ranks in enumerate(training.steps, 1):
-        first, *others = ({raw[1]: entry_of(raw) for raw in rank["entries"] if raw[0] == "grad"}
-                          for rank in ranks)  # fmt: skip
-        for name, entry in first.items():
-            if any(distance(entry, of[name], True) > AGREED for of in others if name in of):
-                return step, name
-    return None
-
-
-def is_grown(first: Difference, before: float) -> bool:
-    """Whether a difference may be rounding that has grown over the steps."""
-    return GROWTH * before > MOST and first.distance < 1 and first.phase != "input"
-
-
-def is_deciding(each: Difference) -> bool:
-    return each.phase in DECIDING or (each.phase == "state" and None in (each.one, each.other))
-
-
-def is_most(phase: str, beyond: Sequence[Difference], all_: Sequence[Difference]) -> bool:
-    """Whether more than half of a phase is beyond its limit."""
-    counts = [sum(each.phase == phase for each in of) for of in (beyond, all_)]
-    return 2 * counts[0] > counts[1]
-
-
-def coarsest_unit(differences: Sequence[Difference]) -> float:
-    entries = [entry for each in differences for entry in (each.one, each.other)]
-    return max((UNITS.get(str(entry.dtype), 0.0) for entry in entries if entry), default=0.0)
+def parts(beyond: Sequence[Difference], all_: Sequence[Difference]) -> bool:
+    """Whether training follows what is beyond its limit in a step, or most weights are."""
+    weights, of_all = (sum(each.phase == "param" for each in of) for of in (beyond, all_))
+    missing = any(each.phase == "state" and each.misses for each in beyond)
+    return missing or 2 * weights > of_all or any(each.phase in DECIDING for each in beyond)

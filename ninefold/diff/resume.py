@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import math
+import shlex
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ninefold.bench.contestant import Command
-from ninefold.diff.compare import Difference, Found, distance, entry_of, find, of_step
-from ninefold.diff.kinds import Case, common, explain, place, size, taken
-from ninefold.diff.starts import Asked, Training, record
+from ninefold.diff.compare import EXACT, Training, differences, find
+from ninefold.diff.kinds import answer, common, taken
+from ninefold.diff.starts import record
 from ninefold.errors import ConfigError
 
 RESTORED = 1e-7  # how far apart weights may be that were restored
-OF_FIRST = ("params", "ties", "modules", "born")  # that is recorded with the first step alone
+AFTER_SAVE = 2  # steps that a start has taken behind a save when it ends
 LOOKED_AT = 2  # steps of the resumed training: a schedule shows in the second one
 
 
@@ -23,116 +24,57 @@ def resumed(
     one: Command, other: Command, keep: Path, steps: int, kill_after: int | None
 ) -> dict[str, Any]:
     """Compare a resumed training with one that was not interrupted. Raises ConfigError."""
-    out = Path(tempfile.mkdtemp(prefix="shared-", dir=keep))
-    until = "save" if kill_after is None else None
-    killed = record(one, keep, Asked(kill_after or steps, until=until, out=out))
-    saved = killed.steps[-1][0]["saved"]
-    if saved is None and kill_after is None:
-        raise ConfigError(
-            "--resume", one.text, f"it called no torch.save after one of its first {steps} steps",
-            "a checkpoint is what is resumed", "--steps N, or --kill-after STEP",
-        )  # fmt: skip
-    second = record(other, keep, Asked(steps, out=out))
-    whole = record(one, keep, Asked(steps))
-    return compare(whole, second, saved or kill_after or 0)
-
-
-def compare(whole: Training, second: Training, saved: int) -> dict[str, Any]:
-    """What was found, as JSON has it. saved: the step behind which the last checkpoint came."""
+    out = shlex.quote(tempfile.mkdtemp(prefix="shared-", dir=keep))
+    first, then = (replace(each, text=each.text.replace("{out}", out)) for each in (one, other))
+    killed = record(first, keep, kill_after or steps, until_saved=kill_after is None)
+    saved = kill_after or len(killed.steps) - AFTER_SAVE
+    second, whole = record(then, keep, steps), record(one, keep, steps)
     after = begin(whole, second)
     shift = saved if after is None else after
-    rest = whole.since(shift)
+    rest = Training(whole.name, whole.steps[shift:], shift)
     if not rest.steps:
-        raise ConfigError(
-            "--steps",
-            len(whole.steps),
-            f"it goes on after step {shift}",
-            "more are needed",
-            "ask for more",
-        )
-    rest.steps[0][0].update(
-        {key: whole.first[key] for key in ("params", "ties", "modules", "born")}
-    )
-    facts = dict(lost(rest, second, after is not None))
+        wrong = f"{second.name} goes on after step {rest.began}"
+        raise ConfigError("--steps", steps, wrong, "more are needed", "ask for more")
+    facts = {"weights": after is None, **dict(lost(rest, second))}
     gone = [name for name, is_lost in facts.items() if is_lost]
     kept = [name for name, is_lost in facts.items() if not is_lost]
-    for rank in second.steps[0]:
-        rank["entries"] = [each for each in rank["entries"] if each[0] not in ("start", "held")]
-    found = find(rest, second)
-    kind, text = verdict(whole, rest, second, found)
-    said = f"{second.name} goes on after {whole.name}'s step {shift}. "
+    data = answer(rest, second, find(rest, second), whole, exact=True)
+    said = f"{second.name} goes on after {whole.name}'s step {rest.began}. "
     said += f"Not restored: {', '.join(gone)}. " if gone else ""
     said += f"Restored: {', '.join(kept)}. " if kept else ""
-    step, first = found.first or found.inexact or (None, None)
-    inexact = found.inexact and [found.inexact[0] + shift, *found.inexact[1][:3]]
-    return {
-        "version": 1,
-        "kind": kind,
-        "step": step and step + shift,
-        "phase": first and first.phase,
-        "name": first and first.name,
-        "distance": first and first.distance,
-        "text": f"{said}{text}",
-        "also": [],
-        "inexact": inexact,
-        "worst": found.worst,
-        "steps": found.steps,
-        "behind": [],
-        "lost": gone,
-        "kept": kept,
-        "shift": shift,
-    }
-
-
-def verdict(whole: Training, rest: Training, second: Training, found: Found) -> tuple[str, str]:
-    """The kind and the sentence on the first step that differs."""
-    shift = len(whole.steps) - len(rest.steps)
-    if found.first:
-        case = Case(rest, second, found, *found.first, whole)
-        said = explain(case)
-        step = found.first[0] + shift
-        return said.kind, f"They part at step {step}: {said.text}."
-    if found.inexact:
-        step, each = found.inexact
-        said_ = f"Nothing differs up to step {shift + found.steps} but by rounding (from step "
-        return "rounding", f"{said_}{step + shift}, {place(each)} on, {size(each.distance)})."
-    return "equal", f"Nothing differs up to step {shift + found.steps}: bit for bit."
+    text = {"text": f"{said}{data['text']}"}
+    return {**data, **text, "lost": gone, "kept": kept, "shift": rest.began}
 
 
 def begin(whole: Training, second: Training) -> int | None:
-    """The step of the whole training after which weights are those that the second begins with."""
-    start = {raw[1]: entry_of(raw) for raw in second.first["entries"] if raw[0] == "start"}
+    """The steps of the whole training after which weights are what the second begins with."""
     for number, ranks in enumerate(whole.steps):
-        after = {raw[1]: entry_of(raw) for raw in ranks[0]["entries"] if raw[0] == "param"}
-        shared = start.keys() & after.keys()
-        if shared and all(distance(start[n], after[n], True) <= RESTORED for n in shared):
-            return number + 1
+        apart = [each.distance for each in differences(ranks, second.steps[0], {})
+                 if each.phase == "param"]  # fmt: skip
+        if number and max(apart, default=1.0) <= RESTORED:
+            return number
     return None
 
 
-def lost(rest: Training, second: Training, weights: bool) -> Iterator[tuple[str, bool]]:
+def lost(rest: Training, second: Training) -> Iterator[tuple[str, bool]]:
     """What a training has to restore, each with whether it is lost, from its first steps alone."""
-    mine, theirs = rest.steps[0], second.steps[0]
-    found = [each for each in of_step(mine, theirs, {}) if each.phase not in ("start", "held")]
-    yield "weights", not weights
-    later = zip(rest.steps[:LOOKED_AT], second.steps, strict=False)
-    yield "learning rate", any(a[0]["hyper"] != b[0]["hyper"] for a, b in later)
-    states = [each for each in found if each.phase == "state"]
-    if states:
-        yield "optimizer", any(is_lost(each) for each in states)
-    if mine[0]["scale"] is not None:
-        yield "GradScaler", mine[0]["scale"] != theirs[0]["scale"]
+    steps = [*zip(rest.steps[:LOOKED_AT], second.steps, strict=False)]
+    (mine, theirs), found = steps[0], [differences(a, b, {}) for a, b in steps]
+
+    def apart(phase: str, steps: int = 1, limit: float = RESTORED) -> bool:
+        return any(each.distance > limit
+                   for of in found[:steps] for each in of if each.phase == phase)  # fmt: skip
+
+    yield "learning rate", apart("hyper", LOOKED_AT, EXACT)
+    for phase, name in (("state", "optimizer"), ("scale", "GradScaler")):
+        if any(each.phase == phase for each in found[0]):
+            yield name, apart(phase)
     position = common(taken(mine), taken(theirs)) < 1
     yield "position in the data", position
-    values = not position and any(is_lost(each) for each in found if each.phase == "input")
+    values = not position and apart("input")
     for name in mine[0]["rng"]:
-        draws = any(mine[n]["after"][name] != mine[n]["rng"][name] for n in range(len(mine)))
-        differs = any(
-            a["rng"].get(name) != b["rng"].get(name) for a, b in zip(mine, theirs, strict=False)
-        )
+        draws = any(rank["after"][name] != rank["rng"][name] for rank in mine)
+        pairs = zip(mine, theirs, strict=False)
+        differs = any(a["rng"].get(name) != b["rng"].get(name) for a, b in pairs)
         if draws or (values and differs):
             yield f"random state of {name}", differs
-
-
-def is_lost(each: Difference) -> bool:
-    return each.distance > RESTORED or each.distance == math.inf

@@ -1,13 +1,16 @@
-"""What makes two starts of one command equal."""
+"""Two starts of one command: in what they differ, and what makes them equal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ninefold.bench.contestant import Command
-from ninefold.diff.compare import Found, find
-from ninefold.diff.starts import ALL, Asked, Training, record
+from ninefold.diff.compare import Found, Training, find, recording
+from ninefold.diff.kinds import answer, besides, place, size
+from ninefold.diff.starts import record
 
 SOURCES = {
     "torch": "torch.manual_seed(0), before the network is made",
@@ -19,50 +22,51 @@ SOURCES = {
     "torch.use_deterministic_algorithms(True, warn_only=True)",
     "threads": "OMP_NUM_THREADS=1 in front of python",
 }
+SMALL = 1e-5  # a difference below may be that of an order of additions
 
 
-def needed(
-    command: Command, keep: Path, steps: int, says: Callable[[str], None]
-) -> tuple[Found, Training, Training, list[str] | None]:
+def two_starts(command: Command, keep: Path, steps: int) -> dict[str, Any]:
     """Compare two starts as they are; then fix one source of chance after another until they are
     equal, and leave out each that was not needed.
-
-    Returns what was found of the first two, these, and the sources that make two starts equal;
-    None: those that are known do not.
     """
 
     def pair(fixed: Sequence[str]) -> tuple[Found, Training, Training]:
-        one, other = (record(command, keep, Asked(steps, fixed)) for _ in "AB")
+        variables = recording(steps, fixed)
+        one, other = (record(command, keep, steps, variables) for _ in "AB")
         return find(one, other), one, other
 
-    fixed, first = list[str](), pair(())
-    last = first
-    while last[0].inexact is not None:
-        source = named(*last, fixed)
-        if source is None:
-            return *first, None
-        fixed.append(source)
-        says(f"two starts differ; now with {SOURCES[source]}")
-        last = pair(fixed)
-    for source in fixed[:-1]:
+    found, one, other = pair(())
+    fixed, last = list[str](), found
+    for source in possible(found, one, other):
+        if last.inexact is not None:
+            print(f"two starts differ; now with {SOURCES[source]}", file=sys.stderr)
+            fixed.append(source)
+            last, *_ = pair(fixed)
+    for source in [] if last.inexact else fixed[:-1]:
         others = [each for each in fixed if each != source]
-        if pair(others)[0].inexact is None:
-            fixed = others
-    return *first, fixed
+        fixed = fixed if pair(others)[0].inexact else others
+    data = answer(one, other, found, exact=True)
+    more = "\n".join([*besides(one), *besides(other)])
+    data["needed"] = None if last.inexact else fixed
+    if found.inexact is None:
+        return {**data, "text": f"{data['text']}\n{more}".strip()}
+    step, each = found.inexact
+    said = f"Two starts differ from step {step} on, first in {place(each)}, {size(each.distance)}."
+    if last.inexact:
+        why = "an order of additions that is not fixed" if each.distance < SMALL else "chance"
+        said += f" They still do with all of this fixed: {', '.join(SOURCES)}. It is {why}."
+        data["kind"] = "not-fixed"
+    else:
+        said = "\n".join([f"{said} They are equal with:", *(f"  {SOURCES[n]}" for n in fixed)])
+    return {**data, "text": f"{said}\n{more}".strip()}
 
 
-def named(found: Found, one: Training, other: Training, fixed: list[str]) -> str | None:
-    """The next source of chance to fix: one that differs and is drawn from, else what is left."""
-    left = [source for source in SOURCES if source not in fixed]
-    for source in ("torch", "numpy", "random"):
-        if source in left and differs(source, one, other):
-            return source
-    if "default_rng" in left and one.first["born"].get("default_rng"):
-        return "default_rng"
-    assert found.inexact is not None
-    if "hash" in left and found.inexact[1].phase in ("start", "input"):
-        return "hash"
-    return next((source for source in left if source not in ALL), None)
+def possible(found: Found, one: Training, other: Training) -> list[str]:
+    """The sources of chance that may set two starts apart, the likely ones first."""
+    born, phase = one.first["born"], found.inexact and found.inexact[1].phase
+    evidence = {source: differs(source, one, other) for source in ("torch", "numpy", "random")}
+    evidence |= {"default_rng": bool(born.get("default_rng")), "hash": phase in ("start", "input")}
+    return [source for source in SOURCES if evidence.get(source, True)]
 
 
 def differs(source: str, one: Training, other: Training) -> bool:

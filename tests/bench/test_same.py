@@ -9,7 +9,7 @@ import pytest
 from ninefold.bench.changes import PARTS
 from ninefold.bench.contestant import Command
 from ninefold.bench.same import same, sentences
-from ninefold.diff.starts import Training
+from ninefold.diff.compare import Training
 from tests.conftest import Shell
 
 SEEDED = """
@@ -32,20 +32,15 @@ def training(name: str, *losses: float, index: int = 0) -> Training:
     """One of a single step for each loss, of examples with these indices."""
     steps = []
     for loss in losses:
+        gradient = [1, 0, 0, loss, loss**2, loss]
         entries = [
-            ["input", "the network", "float32", 1, [1, 0, 0, 1, 1, 1, 1 + index, 1]],
-            ["loss", "loss", "float32", 1, [1, 0, 0, loss, loss, loss**2, loss, loss]],
-            ["grad", "weight", "float32", 1, [1, 0, 0, loss, loss, loss**2, loss, loss]],
+            ["input", "the network", "float32", 1, [1, 0, 0, 1, 1, 1 + index]],
+            ["loss", "loss", "float32", 1, gradient],
+            ["grad", "weight", "float32", 1, gradient],
         ]
-        rank = {
-            "world": 1,
-            "micro": 1,
-            "entries": entries,
-            "examples": [["the network", [1.0]]],
-            "hyper": {},
-        }
-        rank |= {"data": [["Rows", [index]]], "rng": {}, "scale": None, "lost": None, "rank": 0}
-        steps.append([{**rank, "params": {"weight": [1]}, "ties": [], "modules": {}, "born": {}}])
+        rank = {"micro": 1, "entries": entries, "examples": [["the network", [1.0]]]}
+        rank |= {"data": [["Rows", [index]]], "rng": {}, "lost": None, "rank": 0}
+        steps.append([{**rank, "ties": [], "modules": {}, "born": {}}])
     return Training(name, steps)
 
 
