@@ -285,6 +285,7 @@ OTHER_MEANINGS = {
     *(("report/answer/settings", name) for name in ("dp", "ddp", "fp32", "tf32", "bf16", "fp16")),
     *(("report/answer/settings", name) for name in ("default", "none")),
     *(("frameworks", name) for name in ("fp32", "bf16", "fp16")), ("bench/strategies", "ddp"),
+    ("diff/kinds", "scaler"),
 }  # fmt: skip
 
 
