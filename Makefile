@@ -21,7 +21,7 @@ ALONE := tests/api tests/promises/test_wheel.py tests/study/test_timing.py tests
 QUICK := tests/task tests/test_structure.py $(patsubst %,tests/test_%.py,amp errors files types) \
 	$(patsubst %,tests/checkpoint/test_%.py,weights writer) \
 	$(patsubst %,tests/config/test_%.py,fingerprint options overrides processes rules schema untrusted) \
-	$(patsubst %,tests/dataset/test_%.py,batches kinds loader mapped) tests/measure/test_clock.py \
+	$(patsubst %,tests/dataset/test_%.py,batches loader mapped) tests/measure/test_clock.py \
 	$(patsubst %,tests/report/test_%.py,counted_turns numerics processes retrain_command) \
 	tests/model/test_models.py tests/parallel/test_dp.py tests/study/test_checks.py tests/train/test_loss_tracker.py \
 	--deselect tests/test_structure.py::test_the_launchers_side_imports_no_torch \

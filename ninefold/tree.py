@@ -73,6 +73,13 @@ def named(tree: Tree, name: str) -> Iterator[tuple[str, Any]]:
         yield name, tree
 
 
+def parts_of(tree: Tree) -> str:
+    """The keys of a dict, or the number of values of a tuple or a list."""
+    if isinstance(tree, dict):
+        return f"a dict of {', '.join(tree)}"
+    return f"a tuple of {len(tree)}" if isinstance(tree, tuple | list) else "one value"
+
+
 def rows(tree: Tree) -> int:
     """Count the examples of a batch."""
     return len(leaves(tree)[0])

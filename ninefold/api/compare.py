@@ -72,8 +72,8 @@ def compare(
     model: a function without arguments that returns the network, called with the run's seed set; or
         the network itself, on the CPU, whose weights all runs then start with.
     dataset, test: anything with __len__ and __getitem__ that gives (input, target); a pair of
-        arrays or tensors; a DataLoader; a function that returns one. Without a collate_fn float64
-        becomes float32. test is needed for accuracy.
+        arrays or tensors; a DataLoader; a function that returns one. Its collate_fn makes batches,
+        or default_collate, whose float64 becomes float32. test is needed for accuracy.
     loss: loss(output, target) returns a scalar tensor, or a number for each example.
     metric: metric(output, target) returns a number for each example, more is better (else return
         its negative); None: accuracy.

@@ -23,9 +23,9 @@ from torch.utils.data import (
 )
 
 from ninefold.api import FILE, NOTES, OPTIONS, capsule
-from ninefold.api.collated import Collating
-from ninefold.api.data import Pair
+from ninefold.api.data import Collating, Pair
 from ninefold.api.parts import ACCURACY
+from ninefold.dataset.items import in_network_dtype
 from ninefold.errors import ConfigError, ResourceError
 from ninefold.files import write_json, write_text
 from ninefold.places import option_files
@@ -190,6 +190,15 @@ def _require_functions(loss: Any, metric: Any, forward: Any) -> None:
     for name, given in (("forward", forward), ("metric", metric)):
         if given is not None:
             _require_callable(name, given, f"{name}(...)")
+    if isinstance(getattr(forward, "__self__", None), nn.Module):
+        name = name_of(forward)
+        raise ConfigError(
+            "forward",
+            name,
+            "it is a method of a model, of which copies are trained",
+            "forward(model, batch) is allowed",
+            f"pass lambda model, batch: model.{name}(batch), for Lightning model.{name}(batch, 0)",
+        )
     if forward is not None and metric is not None:
         raise ConfigError(
             "metric",
@@ -270,7 +279,8 @@ def _require_forward(model: Any) -> None:
 
     That of a function is known when it is made.
     """
-    own = getattr(type(model), "forward", None) if isinstance(model, nn.Module) else None
+    own = getattr(model, "forward", None)
+    own = getattr(own, "__func__", own)  # of an instance it is a method
     if own is nn.Module.forward or getattr(own, "__qualname__", "") == "LightningModule.forward":
         raise ConfigError(
             "model",
@@ -465,27 +475,16 @@ def _pair(name: str, inputs: Any, targets: Any) -> Pair:
             "correct them",
         )
     try:
-        plain = [
-            array.detach().numpy() if isinstance(array, Tensor) else array
-            for array in (inputs, targets)
-        ]
-    except TypeError as error:  # bfloat16, sparse
+        both = (x if isinstance(x, Tensor) else np.ascontiguousarray(x) for x in (inputs, targets))
+        plain = [in_network_dtype(torch.as_tensor(array)).numpy() for array in both]
+    except (TypeError, ValueError) as error:  # text, sparse, another byte order
         raise ConfigError(
             name,
-            "tensors",
-            f"NumPy cannot hold them ({error})",
-            "plain tensors of numbers are allowed",
-            "convert them",
+            "arrays",
+            f"plain tensors do not hold them ({error})",
+            "integers, booleans and floats are allowed",
+            "convert them, such as classes to their numbers",
         ) from error
-    for array in plain:
-        if array.dtype.kind not in "biuf":
-            raise ConfigError(
-                name,
-                f"an array of {array.dtype}",
-                "networks and losses take numbers",
-                "integers, booleans and floats are allowed",
-                "convert it, such as classes to their numbers",
-            )
     return Pair(*plain)
 
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ninefold.api.capsule import load
-from ninefold.api.collated import Collated
 from ninefold.dataset.arrays import Rows
+from ninefold.dataset.collated import Collated
 from ninefold.engine.task import Scores
 from ninefold.errors import ConfigError, located
 from ninefold.score import Score
@@ -175,12 +175,10 @@ def optimizer(parameters: list[Any], file: str, sha256: str, name: str) -> Any:
 class AsItIs:
     """A `Preparation` without scaling and augmentation; an input alone is its own target.
 
-    memory_format: that images [n, c, h, w] get. Targets of int16, masks, become int64.
-    whole: whether a `forward` takes what a collate_fn returns.
+    memory_format: that images [n, c, h, w] get.
     """
 
     memory_format: torch.memory_format
-    whole: bool = False
 
     def draws(
         self, seed: int, epoch: int, rows: Rows, shape: Tree, device: torch.device
@@ -188,12 +186,8 @@ class AsItIs:
         return itertools.repeat(None, len(rows))
 
     def __call__(self, inputs: Tree, targets: Tree, draw: None) -> tuple[Tree, Tree]:
-        if isinstance(inputs, Collated):
-            inputs, targets = (inputs, inputs) if self.whole else inputs.pair()
         if isinstance(inputs, Tensor) and inputs.ndim == 4:
             inputs = inputs.contiguous(memory_format=self.memory_format)
         if isinstance(targets, Tensor) and targets.shape[1:] == (0,):  # items without one
             return inputs, inputs
-        if isinstance(targets, Tensor) and targets.dtype == torch.int16:
-            targets = targets.long()  # class numbers of pixels, which are kept in fewer bytes
         return inputs, targets

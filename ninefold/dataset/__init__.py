@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ninefold.dataset.arrays import Ahead, Array, LazyArray, Reader, Rows, Selected, Split, in_epoch
+from ninefold.dataset.arrays import Array, LazyArray, Reader, Reading, Rows, Selected, Split
 from ninefold.errors import DataError
 from ninefold.tree import Tree, each, leaves
 
@@ -32,7 +32,7 @@ class Examples:
     targets: classes int64 [n], masks uint8 or int16 [n, (depth,) height, width], points
         float32 [n, k, 3], NaN where one is absent; or what the task takes, trees too.
     names: of the classes or points, where the data itself says.
-    reader: worker processes, which read all arrays of a batch; None: there are none.
+    reader: reads batches of items of a user's class; None: the arrays are read one by one.
     """
 
     inputs: Tree
@@ -53,9 +53,9 @@ class Examples:
         return self._of(lambda array: Selected(array, rows), reader)
 
     def in_epoch(self, seed: int, epoch: int) -> Examples:
-        """The examples as training reads them in `epoch`, see `in_epoch`."""
+        """The examples as training with `seed` reads them in `epoch`, with its draws."""
         reader = self.reader and partial(self.reader, seed=seed, epoch=epoch)
-        return self._of(lambda array: in_epoch(array, seed, epoch), reader)
+        return self._of(lambda array: array, reader)
 
     @property
     def arrays(self) -> list[Array]:
@@ -67,8 +67,8 @@ class Examples:
         return Examples(each(change, self.inputs), each(change, self.targets), self.names, reader)
 
 
-def _read_selected(reader: Reader, rows: Rows, batches: Sequence[Rows], **draws: int) -> Ahead:
-    return reader([rows[batch] for batch in batches], **draws)
+def _read_selected(reader: Reader, rows: Rows, batches: Sequence[Rows], **how: int) -> Reading:
+    return reader([rows[batch] for batch in batches], **how)
 
 
 @dataclass(frozen=True, kw_only=True)

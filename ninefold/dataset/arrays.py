@@ -12,11 +12,9 @@ import numpy.typing as npt
 
 from ninefold.tree import Tree
 
-if TYPE_CHECKING:  # the launcher does without it
-    from torch import Tensor
-
-Ahead = Generator[list["Tensor"], None, None]
-Reader = Callable[..., Ahead]  # of batches of row numbers, and of the seed and epoch that draw them
+Reading = Generator[tuple[Tree, Tree], None, None]  # of inputs and targets of batches
+# Of the row numbers of batches, the seed and epoch that draw them, and whether to read them ahead.
+Reader = Callable[..., Reading]
 Split = Literal["train", "val", "test"]
 Rows = npt.NDArray[np.int64]
 
@@ -46,14 +44,6 @@ class LazyArray(ABC):
     @abstractmethod
     def read(self, rows: Rows) -> npt.NDArray[Any]:
         """The rows of these numbers, int64 [n]. Raises DataError if one cannot be used."""
-
-    def varies(self) -> bool:
-        """Whether rows differ from epoch to epoch, as random transforms of a user's class do."""
-        return False
-
-    def in_epoch(self, seed: int, epoch: int) -> Array:
-        """This array as training with `seed` reads it in `epoch`."""
-        return self
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -111,36 +101,12 @@ class Selected(LazyArray):
     def read(self, rows: Rows) -> npt.NDArray[Any]:
         return self.array[self.rows[rows]]
 
-    def varies(self) -> bool:
-        return varies(self.array)
-
-    def in_epoch(self, seed: int, epoch: int) -> Selected:
-        return Selected(in_epoch(self.array, seed, epoch), self.rows)
-
-
-def varies(array: Array) -> bool:
-    """Whether the rows of `array` differ from epoch to epoch."""
-    return isinstance(array, LazyArray) and array.varies()
-
-
-def in_epoch(array: Array, seed: int, epoch: int) -> Array:
-    """`array` as training with `seed` reads it in `epoch`; the same where its rows never vary."""
-    return array.in_epoch(seed, epoch) if isinstance(array, LazyArray) else array
-
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """The shape and the dtype of an array of an example, as a leaf of a tree. None: any dtype."""
+    """The shape of an array of an example, as a leaf of a tree."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any] | None = None
-
-    @classmethod
-    def of(cls, array: npt.NDArray[Any]) -> ArraySpec:
-        return cls(array.shape, array.dtype)
-
-    def __str__(self) -> str:
-        return f"{self.dtype or ''} {list(self.shape)}".strip()
 
 
 def specs(shape: Any) -> Tree:

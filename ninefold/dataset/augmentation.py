@@ -17,11 +17,10 @@ import torch
 from torch import Tensor
 
 from ninefold.dataset.arrays import Rows
-from ninefold.dataset.layout import parts_of
 from ninefold.dataset.preparation import random_bits, to_device
 from ninefold.engine.batches import Preparation
 from ninefold.errors import ConfigError
-from ninefold.tree import Tree
+from ninefold.tree import Tree, parts_of
 
 # Streams of random numbers, each independent of the others and of those of flip and crop.
 MIXUP, CUTMIX, EITHER, CENTERS, SIZES, PLACES, ERASED = range(1, 8)

@@ -50,7 +50,7 @@ def make(dataset: Dataset, node: Mapping[str, Any], threads: int) -> Files | Non
         return None
     folder = Path(dataset.cache_dir).expanduser().absolute() / key_of(dataset, node)
     if damage(folder):
-        write(folder, *_content(dataset, node), threads)
+        write(folder, *_content(dataset, node, threads))
     return {path.name: str(path) for path in sorted(folder.iterdir())}
 
 
@@ -110,12 +110,17 @@ def key_of(dataset: Dataset, node: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def _content(dataset: Dataset, node: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, Any]]:
-    """The arrays in the cache of a dataset, by the names of their files, and its meta.json."""
+def _content(
+    dataset: Dataset, node: Mapping[str, Any], threads: int
+) -> tuple[dict[str, Array], dict[str, Any], int]:
+    """The arrays in the cache of a dataset, by the names of their files, its meta.json, and how
+    many threads decode: items of a user's class draw from the generators of the process, so one.
+    """
     arrays: dict[str, Array] = {}
     splits: dict[str, Any] = {}
     for split in dataset.splits:
         examples = dataset.load(split)
+        threads = threads if examples.reader is None else 1
         splits[split] = {"names": list(map(str, examples.names))}
         for what, tree in (("inputs", examples.inputs), ("targets", examples.targets)):
             found = leaves(tree)
@@ -124,4 +129,4 @@ def _content(dataset: Dataset, node: Mapping[str, Any]) -> tuple[dict[str, Array
             splits[split][what] = filled(tree, names)
     source = str(node.get("root") or node.get("_target_"))
     meta = {"source": source, "arguments": _arguments(node), "splits": splits}
-    return arrays, redacted(json.loads(_text(meta)))
+    return arrays, redacted(json.loads(_text(meta))), threads

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ninefold.dataset.arrays import Array, varies
+from ninefold.dataset.arrays import Array
 from ninefold.errors import DataError, Failure, ResourceError, error_text, memory_failure
 from ninefold.files import opener, read_json, replace_durably, sync, write_durably
 from ninefold.progress import bar
@@ -109,12 +109,9 @@ def _row_bytes(array: Array, dtype: np.dtype[Any]) -> int:
 def _packed(folder: Path, arrays: Mapping[str, Array], threads: int) -> Iterator[tuple[str, int]]:
     """Write the arrays; yields the name of a file and how many rows were written to it.
 
-    threads: that decode at the same time; one where rows may differ from epoch to epoch, as items
-        of the user's classes, which draw from the generators of the process.
+    threads: that decode at the same time.
     The files are the same for any number of threads. Raises what decoding raises, and OSError.
     """
-    if any(map(varies, arrays.values())):
-        threads = 1
     dtypes = {  # one row is decoded of an array that does not say it
         name: np.dtype(getattr(array, "dtype", None) or array[np.arange(len(array))[:1]].dtype)
         for name, array in arrays.items()

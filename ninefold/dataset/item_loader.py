@@ -17,24 +17,31 @@ import threading
 import traceback
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from logging import FileHandler
 from multiprocessing import connection, util
 from multiprocessing.process import BaseProcess
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data._utils import signal_handling
 
 from ninefold import signals
-from ninefold.dataset.arrays import Rows, Split
-from ninefold.dataset.items import raised
-from ninefold.dataset.loader import AHEAD, as_tensor
-from ninefold.errors import DataError, Failure, ProcessNotEnded, ResourceError
+from ninefold.dataset.arrays import Reading, Rows, Split
+from ninefold.dataset.items import Items, raised
+from ninefold.dataset.loader import AHEAD
+from ninefold.errors import (
+    DataError,
+    Failure,
+    ProcessNotEnded,
+    ResourceError,
+    chain,
+    text_of,
+)
 from ninefold.streams import flush_stdout
+from ninefold.tree import each
 
 Index = tuple[Split, Rows, int, int]  # the items of a batch, as an epoch of a seed draws them
 
@@ -51,20 +58,12 @@ class InWorker(Exception):
         return f"in a worker process\n\n{self.args[0]}"
 
 
-class ItemReader(Protocol):
-    """The items of a split, as `Items` has them."""
-
-    def read(self, rows: Rows, seed: int, epoch: int) -> Sequence[Any]:
-        """What a batch has of these items: arrays, or what has `share_memory_` itself."""
-
-
 class ItemBatches(Dataset[Any]):
     """What DataLoader's workers have: batches of items, indexed by `Index`."""
 
-    def __init__(self, items: Callable[[Split], ItemReader]) -> None:
-        """items: builds the items of a split."""
-        self._build = items
-        self._items: dict[str, ItemReader] = {}
+    def __init__(self, items: Callable[[Split], Items]) -> None:
+        """items: the items of a split."""
+        self._items = items
         self._parent = os.getpid()
 
     def begin(self, worker: int) -> None:
@@ -81,7 +80,7 @@ class ItemBatches(Dataset[Any]):
         faulthandler.enable(log, all_threads=False)
 
     def __getitem__(self, asked: tuple[int, Index] | None) -> tuple[int, Any]:
-        """The reading, and arrays of a batch; or instead a failure, and its traceback as text."""
+        """The reading, and inputs and targets; or instead a failure, and its traceback as text."""
         if asked is None:
             return 0, None
         reading, index = asked
@@ -89,11 +88,10 @@ class ItemBatches(Dataset[Any]):
 
     def _read(self, split: Split, rows: Rows, seed: int, epoch: int) -> Any:
         try:
-            if split not in self._items:
-                self._items[split] = self._build(split)
-            return [*map(shared, self._items[split].read(rows, seed, epoch))]
+            read = self._items(split).read(rows, seed, epoch)
+            return each(lambda tensor: tensor.share_memory_(), read)
         except BaseException as error:  # also KeyboardInterrupt, which no signal raises here
-            failure = raised(f"dataset.{split}", "items", "reading them", error)
+            failure = full(error) or raised(f"dataset.{split}", "items", "reading them", error)
             return failure, traceback.format_exc()
         finally:
             flush_stdout()  # what the class has printed
@@ -106,11 +104,11 @@ class ItemLoader:
     ends.
     """
 
-    def __init__(self, items: Callable[[Split], ItemReader], workers: int, patience: float) -> None:
+    def __init__(self, items: Callable[[Split], Items], workers: int, patience: float) -> None:
         """Fork the workers. Called by the main thread, as the kernel ends them with the thread that
         forked them, and before threads are started that may hold a lock while they are forked.
 
-        items: builds the items of a split, in a worker. patience: seconds that a batch may take.
+        items: the items of a split, in a worker. patience: seconds that a batch may take.
         Raises ResourceError.
         """
         self._workers, self._patience = workers, patience
@@ -158,10 +156,8 @@ class ItemLoader:
         self._processes = [*set(multiprocessing.active_children()) - before]
         util.Finalize(self, _close, args=(self._processes,), exitpriority=BEFORE_EXIT)
 
-    def read(
-        self, split: Split, batches: Sequence[Rows], seed: int = 0, epoch: int = 0
-    ) -> Generator[list[Tensor], None, None]:
-        """For each of `batches` the arrays of its items, read ahead.
+    def read(self, split: Split, batches: Sequence[Rows], seed: int = 0, epoch: int = 0) -> Reading:
+        """For each of `batches` inputs and targets of its items, read ahead.
 
         Another call may begin before this one has ended, which then reads ahead again.
         Raises what reading raises, ResourceError, DataError if a worker has ended, and
@@ -178,7 +174,7 @@ class ItemLoader:
             if of != reading:  # read ahead for nobody
                 continue
             done += 1
-            if isinstance(found, tuple):
+            if isinstance(found[0], Failure):
                 failure, text = found
                 raise failure from InWorker(text)
             yield found
@@ -233,20 +229,20 @@ class ItemLoader:
         )
 
 
-def shared(array: Any) -> Any:
-    """`array` as a tensor in shared memory. Raises ResourceError.
+def full(error: BaseException) -> ResourceError | None:
+    """The failure of shared memory that does not take a batch; None: `error` is another one.
 
-    DataLoader would move it in a thread that prints its error and sends nothing.
+    DataLoader would move a batch there in a thread that prints its error and sends nothing.
     """
-    try:
-        return as_tensor(array).share_memory_()
-    except RuntimeError as error:
-        with suppress(OSError):  # torch leaves the file, `... for file </NAME>: ...`
-            os.unlink("/dev/shm" + str(error).partition("<")[2].partition(">")[0])
-        said, free = str(error).rpartition(": ")[2], shutil.disk_usage("/dev/shm").free
-        found = f"a batch of {array.nbytes:,} bytes is handed over there, {free:,} are free"
-        do = "give it more (docker run --shm-size=1g), or lower batch_size or loader.workers"
-        raise ResourceError("file", "/dev/shm", said, found, do) from error
+    for cause in chain(error):
+        if not isinstance(cause, Failure) and "</torch_" in (text := text_of(cause)):
+            with suppress(OSError):  # torch leaves the file, `... for file </NAME>: ...`
+                os.unlink("/dev/shm" + text.partition("<")[2].partition(">")[0])
+            said, free = text.rpartition(": ")[2], shutil.disk_usage("/dev/shm").free
+            found = f"batches are handed over there, {free:,} bytes are free"
+            do = "give it more (docker run --shm-size=1g), or lower batch_size or loader.workers"
+            return ResourceError("file", "/dev/shm", said, found, do)
+    return None
 
 
 def endless(order: deque[tuple[int, Index]]) -> Iterator[tuple[int, Index] | None]:

@@ -1,114 +1,181 @@
-"""Items of a map-style dataset of the user as arrays, with draws of their own in each epoch.
+"""Items of a map-style dataset of the user, collated a batch at a time, with draws of their own in
+each epoch.
 
-The random generators of the process are seeded for each item. So one thread of a process reads.
+torch's default_collate makes the batches, or the collate_fn of a DataLoader. The random generators
+of the process are seeded for each item. So one thread of a process reads.
 """
 
 from __future__ import annotations
 
 import random
 import sys
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from numbers import Number
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
+from PIL import Image
 
 from ninefold.dataset.arrays import LazyArray, Rows
-from ninefold.dataset.layout import Layout
-from ninefold.errors import DataError, Failure, by_signal, error_text, memory_failure, users_frame
-from ninefold.tree import Tree, filled, leaves
+from ninefold.dataset.collated import Collated
+from ninefold.dataset.masks import ClassNumbers
+from ninefold.errors import (
+    ConfigError,
+    DataError,
+    Failure,
+    by_signal,
+    error_text,
+    memory_failure,
+    users_frame,
+)
+from ninefold.tree import Tree, each, leaves
+from ninefold.types import Key
+
+if TYPE_CHECKING:  # the checks before the start import it when they collate
+    from torch import Tensor
 
 LOOKED_AT = 8  # items that are looked at before the start
 COMPARED = 16  # items that are read in two epochs to see whether they may be cached
 MAX_ITEMS = 2**32  # their numbers seed generators as 32 bits
+TO_TENSOR = (
+    "add the transform v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]) of "
+    "torchvision.transforms"
+)
+# What to do with a part of an item that makes no tensor, by its type.
+ADVICE: dict[Any, str] = {
+    Image.Image: f"{TO_TENSOR}, or of a mask return torch.from_numpy(numpy.array(mask))",
+    list: "return torch.tensor(numbers), of Hugging Face's datasets by with_format('torch')",
+    str: "turn text into numbers, as dataset.map(tokenizer) does, or pass ninefold.compare a "
+    "forward=, which gets it",
+    object: "leave it out, or give ninefold.compare forward= and a DataLoader whose collate_fn "
+    "makes batches of it, as that of its library",
+}
+OF_MAPPINGS = (
+    "set dataset.keys=[INPUT,TARGET], [[INPUT,INPUT],TARGET] for several inputs, or [INPUT] for an "
+    "input alone"
+)
 
 
+@dataclass(frozen=True)
 class Items:
-    """The items of a user's dataset, read and put into arrays a batch at a time.
+    """The items of a dataset with __len__ and __getitem__, as batches of inputs and targets.
 
-    layout: what they have, as item 0 says.
+    field, name: the key and the class, for errors.
+    keys: see Mapped. of_mappings: what to do where items are mappings and there are none, for an
+        error.
+    collate: the collate_fn of a DataLoader, which gets the items as they are; None: default_collate
+        gets pairs. What that returns becomes float32, int64, or stays bytes and bools.
+    whole: a batch is the one argument of the network, without targets.
+    numbers: of the classes, and of void in masks, which are checked; None: they are not.
     """
 
-    def __init__(self, data: Any, layout: Layout) -> None:
-        """layout: as the configuration says. Raises DataError, ConfigError."""
-        self._data, self.layout = data, layout
-        try:
-            self._count = len(data)
-        except Exception as error:
-            raise raised(layout.field, layout.data, "its length", error) from error
-        if not 0 < self._count < MAX_ITEMS:
-            wrong = f"it has {self._count or 'no'} items"
-            raise layout.wrong(wrong, f"1 to {MAX_ITEMS} can be shuffled", "see its arguments")
-        self._kept: dict[int, tuple[Any, list[npt.NDArray[Any] | None]]] = {}
-        with generators(0, 0):
-            seed_by((0, 0))
-            self.layout = layout.of_first(self._raw(0))
+    data: Any
+    field: str
+    name: str
+    keys: Sequence[Key | Sequence[Key]] | None = None
+    of_mappings: str = OF_MAPPINGS
+    collate: Callable[[list[Any]], Any] | None = None
+    whole: bool = False
+    numbers: ClassNumbers | None = None
 
     def __len__(self) -> int:
-        return self._count
+        try:
+            count = len(self.data)
+        except Exception as error:
+            raise raised(self.field, self.name, "its length", error) from error
+        if not 0 < count < MAX_ITEMS:
+            wrong = f"it has {count or 'no'} items"
+            raise self.wrong(wrong, f"1 to {MAX_ITEMS} can be shuffled", "see its arguments")
+        return count
 
-    def returned_input(self) -> Any:
-        """The input of item 0 as the class returns it. Raises DataError."""
-        with generators(0, 0):
-            seed_by((0, 0))
-            return self.layout.pair(0, self._raw(0))[0]
+    @cached_property
+    def first(self) -> tuple[Tree, Tree]:
+        """Item 0 as a batch. Raises DataError for what makes no tensor."""
+        _ = len(self)  # raises before an item is read
+        if self.collate is None:
+            _ = self._parts
+        return self.batch(np.zeros(1, np.int64))
 
-    def columns(self) -> tuple[Tree, Tree]:
-        """Inputs and targets as lazy arrays, in trees like those of an item."""
-        columns = [Column(self, part) for part in range(len(self.layout.kinds))]
-        inputs, targets = filled((self.layout.inputs, self.layout.targets), columns)
+    @property
+    def float64(self) -> bool:
+        """Whether an item has such numbers, which become float32."""
+        return self.collate is None and any(
+            str(getattr(part, "dtype", "")).endswith("float64") for part in self._parts
+        )
+
+    @property
+    def masked(self) -> bool:
+        """Whether a target is a mask."""
+        return is_mask(*self.first)
+
+    @property
+    def unlabeled(self) -> bool:
+        """Whether an item is its input alone, which is then the target too."""
+        target = self.first[1]
+        return hasattr(target, "shape") and target.shape[1:] == (0,)
+
+    def batch(self, rows: Rows, seed: int = 0, epoch: int = 0) -> tuple[Tree, Tree]:
+        """Inputs and targets of these items; the generators are left as they were."""
+        with generators(seed, epoch):
+            return self.read(rows, seed, epoch)
+
+    def read(self, rows: Rows, seed: int, epoch: int) -> tuple[Tree, Tree]:
+        """Inputs and targets of these items, trees of tensors with a row for each; the generators
+        are left as the last item and the collate_fn leave them.
+
+        Items without a target have float32 [n, 0] in its place. Where a batch is whole and no such
+        tree it is a Collated. Raises Failure.
+        """
+        import torch
+        from torch.utils.data import default_collate
+
+        items = []
+        for words, number in zip(seeds(seed, epoch, rows), rows.tolist(), strict=True):
+            seed_by(words)
+            items.append(self._item(number))
+        collate = self.collate or default_collate
+        try:
+            value = collate(items[:])
+            if self.collate is None and not self.whole:
+                plain = [dict(part) if isinstance(part, Mapping) else part for part in value]
+                value = each(in_network_dtype, plain)
+        except Exception as error:
+            raise self._of_collating(collate, items, rows, error) from error
+        none = torch.empty(len(items), 0)
+        if self.whole:
+            tensors = all(isinstance(leaf, torch.Tensor) for leaf in leaves(value))
+            if self.collate is None and tensors:
+                return (each(in_network_dtype, value),), none
+            return Collated(items, collate, value), none
+        if self.collate is not None:
+            return self._pair_of(value, len(items))
+        inputs, targets = (*value, none)[:2]
+        if is_integers(targets) and targets.ndim == 1:  # classes
+            targets = targets.long()
+        if self.numbers is not None:
+            self._require_classes(self.numbers, rows, inputs, targets)
         return inputs, targets
 
-    def part(self, part: int, rows: Rows, seed: int, epoch: int) -> npt.NDArray[Any]:
-        """The values of one of `kinds` of these items; the thread keeps the others for later.
-
-        So an item is read once for all of them, with the same draws.
-        """
-        key, thread = (rows.tobytes(), seed, epoch), threading.get_ident()
-        before, parts = self._kept.pop(thread, (None, []))
-        if before != key or parts[part] is None:
-            with generators(seed, epoch):
-                parts = [*self.read(rows, seed, epoch)]
-        found, parts[part] = parts[part], None
-        if any(other is not None for other in parts):
-            self._kept[thread] = key, parts
-        assert found is not None
-        return found
-
-    def read(self, rows: Rows, seed: int, epoch: int) -> Sequence[npt.NDArray[Any]]:
-        """The values of all `kinds` of these items; leaves the generators as the last item does."""
-        found = [np.empty((len(rows), *kind.shape), kind.dtype) for kind in self.layout.kinds]
-        words = seeds(seed, epoch, rows)
-        for place, number in enumerate(rows.tolist()):
-            seed_by(words[place])
-            values = self.layout.arrays(number, self._raw(number))
-            for array, value in zip(found, values, strict=True):
-                array[place] = value
-        return found
+    def looked_at(self) -> tuple[Tree, Tree]:
+        """A batch of the first items and of some all over the set."""
+        last = len(self) - 1
+        first, spread = np.arange(LOOKED_AT // 2), np.linspace(0, last, LOOKED_AT // 2)
+        return self.batch(np.unique(np.append(first.clip(max=last), spread.astype(np.int64))))
 
     def require_usable(self) -> None:
         """Raise DataError if one of those that are looked at is no use, or if they are masks with
         nothing to learn.
         """
-        targets = self.looked_at()
-        numbers = self.layout.numbers
-        if self.layout.masked and numbers is not None:
-            found = set(np.unique(targets).tolist())
-            if wrong := numbers.nothing_to_learn(found, len(targets)):
-                raise self.layout.wrong(*wrong)
-
-    def looked_at(self) -> npt.NDArray[Any]:
-        """The last value of the first items, and of some all over the set: most often the target.
-
-        Raises DataError if one of them is no use.
-        """
-        last = len(self) - 1
-        first, spread = np.arange(LOOKED_AT // 2), np.linspace(0, last, LOOKED_AT // 2)
-        rows = np.unique(np.append(first.clip(max=last), spread.astype(np.int64)))
-        return self.part(len(self.layout.kinds) - 1, rows, 0, 0)
+        if self.collate is None:
+            _ = self.first
+        _, targets = self.looked_at()
+        if self.masked and self.numbers is not None:
+            found = set(targets.unique().tolist())
+            if wrong := self.numbers.nothing_to_learn(found, len(targets)):
+                raise self.wrong(*wrong)
 
     def require_no_random_transforms(self, cache: str) -> None:
         """Raise DataError if an item differs when it is read again, which dataset.cache forbids.
@@ -116,52 +183,224 @@ class Items:
         The first items are compared: a transform that changes half of them is missed once in 2^16.
         """
         rows = np.arange(min(COMPARED, len(self)))
-        changed: list[int] = []
-        for part in range(len(leaves(self.layout.inputs))):
-            first, second = (self.part(part, rows, 0, epoch) for epoch in (0, 1))
-            changed += [n for n in rows.tolist() if (first[n] != second[n]).any()]
+        two = [leaves(self.batch(rows, 0, epoch)[0]) for epoch in (0, 1)]
+        changed = [
+            row
+            for one, other in zip(*two, strict=True)
+            for row in rows.tolist()
+            if not one[row].equal(other[row])
+        ]
         if changed:
-            raise self.layout.wrong(
+            raise self.wrong(
                 f"dataset.cache={cache}, but item {min(changed)} is another when it is read again",
                 "it has random transforms, which a cache would end",
                 "leave dataset.cache out, or take them out of the class",
             )
 
-    def _raw(self, number: int) -> Any:
-        """What the class returns. Raises DataError."""
+    def wrong(self, wrong: str, found: str, do: str) -> DataError:
+        return DataError(self.field, self.name, wrong, found, do)
+
+    def _item(self, number: int) -> Any:
+        """What is collated of an item: input and target, or what the class returns."""
         try:
-            return self._data[number]
+            item = self.data[number]
         except BaseException as error:
             if by_signal(error):
                 raise
-            raise raised(self.layout.field, self.layout.data, f"item {number}", error) from error
+            raise raised(self.field, self.name, f"item {number}", error) from error
+        return item if self.whole or self.collate else self._pair(number, item)
+
+    def _pair(self, number: int, item: Any) -> tuple[Any, ...]:
+        """Input and target of an item, or its input alone."""
+        if self.keys is not None:
+            item = self._by_keys(number, item)
+        elif isinstance(item, Mapping):
+            raise self.wrong(f"item {number} is a mapping", listed(item), self.of_mappings)
+        if not isinstance(item, tuple | list):
+            item = (item,)
+        if not 0 < len(item) <= 2:
+            raise self.wrong(
+                f"item {number} has {len(item)} values",
+                "(input, target) is taken",
+                "set dataset.keys to the places of input and target, as [0,1], or [[0,1],2] of two "
+                "inputs; or return ((one, other), target)",
+            )
+        return tuple(item)
+
+    def _by_keys(self, number: int, item: Any) -> tuple[Any, ...]:
+        """What `keys` name in a mapping, or count in a tuple: a value for each of them.
+
+        For a list of names a dict, for a list of places a tuple.
+        """
+        keys, mapping = self.keys or (), isinstance(item, Mapping)
+        known = item if mapping else range(len(item)) if isinstance(item, tuple | list) else ()
+        for key in [key for of in keys for key in ([of] if isinstance(of, Key) else of)]:
+            if key not in known:
+                has = listed(item) if mapping else f"it is of type {type(item).__name__}"
+                raise self.wrong(f"item {number} has no {key}", has, "correct dataset.keys")
+
+        def part(of: Any) -> Any:
+            if isinstance(of, Key):
+                return item[of]
+            return {key: item[key] for key in of} if mapping else tuple(item[key] for key in of)
+
+        return tuple(map(part, keys))
+
+    @cached_property
+    def _parts(self) -> list[Any]:
+        """What default_collate stacks of item 0. Raises DataError."""
+        with generators(0, 0):
+            seed_by((0, 0))
+            return self._stacked(0, self._item(0))
+
+    def _stacked(self, number: int, item: Any) -> list[Any]:
+        """What default_collate stacks of an item. Raises DataError for what makes no tensor."""
+        try:
+            found = [*parts(item, None if self.whole else ("input", "target"))]
+        except RecursionError as error:
+            raise raised(self.field, self.name, f"item {number}", error) from error
+        for name, part in found:
+            self._require_tensor(f"the {name} of item {number}", part)
+        return [part for _, part in found]
+
+    def _require_tensor(self, name: str, part: Any) -> None:
+        """Raise DataError if default_collate makes no tensor of a part of an item."""
+        from torch import Tensor
+
+        found = f"of type {type(part).__name__}"
+        if isinstance(part, Number | np.ndarray | np.generic | Tensor):
+            if 0 not in getattr(part, "shape", ()):
+                return
+            found = "empty"
+        elif isinstance(part, str | bytes) and self.whole:  # a batch has a list of them
+            return
+        do = next(text for kind, text in ADVICE.items() if isinstance(part, kind))
+        raise self.wrong(f"{name} is {found}", "tensors, arrays and numbers make a batch", do)
+
+    def _of_collating(
+        self, collate: Callable[..., Any], items: list[Any], rows: Rows, error: Exception
+    ) -> Failure:
+        """The failure for items that do not make a batch."""
+        if self.collate is not None:
+            return raised(self.field, self.name, "its collate_fn", error)
+        # The first item that does not go with the first of all says more than torch's message.
+        for number, item in zip(rows.tolist(), items, strict=True):
+            self._stacked(number, item)
+            try:
+                collate([items[0], item])
+            except Exception as apart:
+                return self.wrong(
+                    f"item {number} makes no batch with item {rows[0]}",
+                    error_text(apart),
+                    "resize, pad or convert them in the class, or give a DataLoader whose "
+                    "collate_fn does it to ninefold.compare",
+                )
+        return raised(self.field, self.name, "a batch of its items", error)
+
+    def _pair_of(self, value: Any, count: int) -> tuple[Tree, Tree]:
+        """What a collate_fn returns of `count` items, if it is a pair of inputs and targets."""
+        pair = isinstance(value, tuple | list) and len(value) == 2
+        shapes = [getattr(leaf, "shape", ()) for leaf in leaves(value)]
+        if pair and all(shape and shape[0] == count for shape in shapes):
+            return value[0], value[1]
+        found = each(lambda leaf: list(getattr(leaf, "shape", [])) or type(leaf).__name__, value)
+        raise ConfigError(
+            self.field,
+            "DataLoader",
+            f"of {count} items its collate_fn returns {found}",
+            "with loss(output, target) inputs and targets with a row for each item are taken",
+            "pass forward=function(model, batch), which gets what it returns, and gives the loss",
+        )
+
+    def _require_classes(
+        self, numbers: ClassNumbers, rows: Rows, inputs: Tree, targets: Tree
+    ) -> None:
+        """Raise DataError for classes, and for masks of classes, that are not allowed."""
+        if is_mask(inputs, targets):
+            numbers.require_usable()
+            found = numbers.of(targets.numpy())
+            bad = np.flatnonzero((found < 0).reshape(len(rows), -1).any(axis=1))
+            if len(bad):
+                name, unit = f"of item {rows[bad[0]]}", "pixels" if found.ndim == 3 else "voxels"
+                raise self.wrong(*numbers.mistake(name, targets.numpy()[bad[0]], unit))
+        elif is_integers(targets) and targets.ndim == 1:
+            bad = np.flatnonzero((targets < 0) | (targets >= numbers.classes))
+            if len(bad):
+                label = int(targets[bad[0]])
+                raise DataError(
+                    "dataset.classes",
+                    numbers.classes,
+                    f"item {rows[bad[0]]} of {self.field} has the class {label}",
+                    f"0 to {numbers.classes - 1} are allowed",
+                    f"set dataset.classes={label + 1} or more" if label >= 0 else "count from 0",
+                )
 
 
 @dataclass(frozen=True)
 class Column(LazyArray):
-    """The values at one place of items: number `part` of their `kinds`.
-
-    seed, epoch: what their random transforms are drawn by.
-    """
+    """Number `part` of the tensors in a batch of items as an array, without an epoch's draws."""
 
     items: Items
     part: int
-    seed: int = 0
-    epoch: int = 0
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (len(self.items), *self.items.layout.kinds[self.part].shape)
+        return (len(self.items), *leaves(self.items.first)[self.part].shape[1:])
 
-    def read(self, rows: Rows) -> npt.NDArray[Any]:
-        return self.items.part(self.part, rows, self.seed, self.epoch)
+    def read(self, rows: Rows) -> Any:
+        found = leaves(self.items.batch(rows))[self.part]
+        return found if isinstance(found, Collated) else found.numpy()
 
-    def varies(self) -> bool:
-        return True
 
-    def in_epoch(self, seed: int, epoch: int) -> Column:
-        """The same items with the draws of this epoch."""
-        return replace(self, seed=seed, epoch=epoch)
+def parts(
+    value: Any, names: Sequence[str] | None, name: str = "value"
+) -> Iterator[tuple[str, Any]]:
+    """The parts of an item that default_collate stacks, and lists of numbers, which it transposes.
+
+    names: of the values of a tuple; None: their places.
+    """
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from parts(inner, None, str(key))
+    elif isinstance(value, tuple) or (isinstance(value, list) and not is_row(value)):
+        for place, inner in enumerate(value):
+            yield from parts(inner, None, names[place] if names else f"{name}[{place}]")
+    else:
+        yield name, value
+
+
+def is_row(value: list[Any]) -> bool:
+    """Whether a list holds numbers alone, or lists of them."""
+    return all(is_row(v) if isinstance(v, list) else isinstance(v, Number) for v in value)
+
+
+def in_network_dtype(tensor: Tensor) -> Tensor:
+    """A tensor in a dtype that networks take: bytes and bools, float32, or int64; on the CPU."""
+    import torch
+
+    tensor = tensor.detach().cpu()
+    if tensor.is_floating_point():
+        return tensor.float()
+    kept = tensor.dtype in (torch.uint8, torch.bool) or tensor.is_complex()
+    return tensor if kept else tensor.long()
+
+
+def is_integers(values: Tree) -> bool:
+    """Whether these are a tensor of class numbers, and no floats."""
+    return hasattr(values, "is_floating_point") and not values.is_floating_point()
+
+
+def is_mask(inputs: Tree, targets: Tree) -> bool:
+    """Whether targets have a number for each pixel or voxel of images."""
+    from ninefold.dataset.preparation import is_image  # it imports torch
+
+    image = hasattr(inputs, "is_floating_point") and is_image(inputs)
+    return image and is_integers(targets) and targets.shape[1:] == inputs.shape[2:]
+
+
+def listed(mapping: Mapping[Any, Any]) -> str:
+    keys = (f"{key}{' (text)' * isinstance(value, str)}" for key, value in mapping.items())
+    return f"it has {', '.join(keys)}"
 
 
 @contextmanager

@@ -7,14 +7,12 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ninefold.dataset import Examples
-from ninefold.dataset.arrays import Ahead, Array, Rows
+from ninefold.dataset.arrays import Array, Reading, Rows
 from ninefold.engine.batches import BatchReader
 from ninefold.errors import ResourceError
 from ninefold.tree import Tree, each, filled
@@ -24,7 +22,7 @@ AHEAD = 2  # batches that a worker reads ahead at most: DataLoader's prefetch_fa
 
 @dataclass(frozen=True)
 class HostSource:
-    """Examples in arrays or files, of which each batch is read by the host. See `gathered`."""
+    """Examples in arrays, files or items, of which the host reads each batch. See `gathered`."""
 
     examples: Examples
     workers: int = 0
@@ -41,25 +39,25 @@ class HostSource:
         return replace(self, examples=self.examples.in_epoch(seed, epoch))
 
     def batches(self, rows: Sequence[Rows], device: torch.device) -> BatchReader:
+        if self.examples.reader:
+            reading = self.examples.reader(rows, ahead=self.workers > 0)
+            reading = pinned(reading) if self.pinned else reading
+            yield from one_ahead(reading) if self.pinned and self.workers else reading
+            return
         both = (self.examples.inputs, self.examples.targets)
-        if self.workers and self.examples.reader:
-            reading = self.examples.reader(rows)
-            reading = one_ahead(pinned(reading)) if self.pinned else reading
-        else:
-            reading = gathered(self.examples.arrays, rows, self.workers, self.pinned)
-        with closing(reading) as source:
+        with closing(gathered(self.examples.arrays, rows, self.workers, self.pinned)) as source:
             for _ in rows:
                 yield filled(both, next(source))  # kept by no name: the next one takes its memory
 
 
-def pinned(reading: Ahead) -> Ahead:
+def pinned(reading: Reading) -> Reading:
     """The same in page-locked memory."""
     with closing(reading):
-        for tensors in reading:
-            yield [tensor.pin_memory() for tensor in tensors]
+        for both in reading:
+            yield each(lambda tensor: tensor.pin_memory(), both)
 
 
-def one_ahead(reading: Ahead) -> Ahead:
+def one_ahead(reading: Reading) -> Reading:
     """The same, where a thread reads a batch, and locks its memory, while training uses another."""
     with closing(reading), ThreadPoolExecutor(1, thread_name_prefix="pinning") as thread:
         coming = thread.submit(next, reading, None)
@@ -84,7 +82,7 @@ def gathered(
     """
 
     def read(rows: Rows) -> list[Tensor]:
-        tensors = [as_tensor(array[rows]) for array in arrays]
+        tensors = [torch.from_numpy(array[rows]) for array in arrays]
         return [tensor.pin_memory() for tensor in tensors] if pinned else tensors
 
     if not workers:
@@ -111,8 +109,3 @@ def gathered(
             yield waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def as_tensor(values: Any) -> Any:
-    """An array as a tensor of the same memory; other values as they are."""
-    return torch.from_numpy(values) if isinstance(values, np.ndarray) else values

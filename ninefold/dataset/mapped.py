@@ -7,39 +7,46 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from ninefold.dataset import Dataset, Examples, Split
-from ninefold.dataset.arrays import ArraySpec, Reader, specs
-from ninefold.dataset.items import Items, first_cause, generators, raised
-from ninefold.dataset.layout import OF_MAPPINGS, Layout, parts_of
+from ninefold.dataset.arrays import ArraySpec, Reading, Rows, specs
+from ninefold.dataset.items import (
+    TO_TENSOR,
+    Column,
+    Items,
+    first_cause,
+    generators,
+    is_integers,
+    raised,
+)
 from ninefold.dataset.masks import ClassNumbers
 from ninefold.errors import ConfigError, DataError, users_frame
-from ninefold.tree import Tree
+from ninefold.tree import Tree, filled, leaves, parts_of, shapes
 
-if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
-    from ninefold.dataset.item_loader import ItemLoader, ItemReader
+if TYPE_CHECKING:  # it imports torch
+    from ninefold.dataset.item_loader import ItemLoader
+
+CHANNELS = (1, 3, 4)  # of images
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mapped(Dataset):
     """Items of the classes that `train` and `test` describe: (input, target), or mappings.
 
-    An input is a PIL image, an array or a tensor of `shape`, or a tuple or a dict of these for a
-    network of several inputs: bytes (uint8), of images channels first or last, bools, floats, which
-    become float32, or other integers, which become int64. A target is a class, a mask of class
-    numbers, or anything that an input may be. An item without a target, an input alone, is its own
-    target. torch, numpy and random are seeded for each item by (seed, epoch, index), in evaluations
-    by (0, 0, index). loader.workers are processes, as those of torch's DataLoader: most classes
-    are written for these, and the generators that a class draws from belong to a whole process.
+    torch's default_collate makes batches of them, as in a DataLoader: of numbers, arrays and
+    tensors, and of tuples and dicts of these for a network of several inputs. Floats become
+    float32, integers int64; bytes (uint8) and bools stay. Images have channels first. A target is a
+    class, a mask of class numbers, or anything that an input may be. An item without a target, an
+    input alone, is its own target. torch, numpy and random are seeded for each item by (seed,
+    epoch, index), in evaluations by (0, 0, index). loader.workers are processes, as those of
+    torch's DataLoader: most classes are written for these, and the generators that a class draws
+    from belong to a whole process.
     """
-
-    OF_MAPPINGS: ClassVar[str] = OF_MAPPINGS
-    AS_RETURNED: ClassVar[bool] = False  # see Layout
 
     train: Mapping[str, Any] | None = None
     test: Mapping[str, Any] | None = None
@@ -48,8 +55,7 @@ class Mapped(Dataset):
     ignore: int | None = 255  # the number of a mask's pixels that do not count; None: all count
     class_names: Sequence[str] | None = None
     # What was built for each split: a class may read all of its files when it is built.
-    _built: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _float64: dict[str, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _built: dict[str, Items] = field(default_factory=dict, init=False, repr=False, compare=False)
     _loaders: list[ItemLoader] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def prepare(self) -> None:
@@ -59,17 +65,9 @@ class Mapped(Dataset):
         for split in ("train", "test"):
             items = self._items(split)
             items.require_usable()
+            self._require_shape(items)
             if self.cache is not None:
                 items.require_no_random_transforms(self.cache)
-            self._require_movable(items.layout)
-            if self.mean is not None and not items.layout.image:
-                raise ConfigError(
-                    "dataset.mean",
-                    list(self.mean),
-                    f"an item's input is {parts_of(items.layout.inputs)}",
-                    "one image or volume is normalized so",
-                    "leave mean and std out and do it in the class",
-                )
 
     def start_workers(self, count: int, splits: Sequence[Split], patience: float) -> None:
         """Fork the worker processes, before this one reads anything.
@@ -79,10 +77,10 @@ class Mapped(Dataset):
         if self.cache is not None:  # threads read what is cached
             return
         for split in splits:
-            self._data(split)
+            self._items(split)
         from ninefold.dataset.item_loader import ItemLoader  # it imports torch
 
-        self._loaders.append(ItemLoader(self._to_read, count, patience))
+        self._loaders.append(ItemLoader(self._items, count, patience))
 
     def stop_workers(self) -> None:
         for loader in self._loaders:
@@ -90,30 +88,31 @@ class Mapped(Dataset):
 
     def load(self, split: Split) -> Examples:
         items, names = self._items(split), tuple(self.class_names or ())
-        self._float64[split] = items.layout.float64
-        examples = Examples(*items.columns(), names, self._reader(split))
+        columns = (Column(items, part) for part in range(len(leaves(items.first))))
+        inputs, targets = filled(items.first, columns)
+        examples = Examples(inputs, targets, names, partial(self._read, split))
         return examples.first(self.limit_of(split))
 
     @property
     def narrowed(self) -> bool:
-        return any(self._float64.values())
+        return any(items.float64 for items in self._built.values())
 
     def count_classes(self) -> int | None:
         """As the class says by `classes`, `targets` or `labels`, where targets are classes; of a
         target of several labels 0 and 1, or numbers, as many as it has.
         """
         items = self._items("train")
-        layout, target = items.layout, items.layout.targets
-        if not isinstance(target, ArraySpec) or layout.masked or layout.unlabeled:
+        _, targets = items.looked_at()
+        if not hasattr(targets, "shape") or items.masked or items.unlabeled:
             return None
-        if not target.shape:
-            return said_classes(self._built["train"]) if target.dtype == np.int64 else None
-        several = target.dtype == np.float32 or np.isin(items.looked_at(), (0, 1)).all()
-        return target.shape[0] if several and len(target.shape) in (1, 3) else None
+        if targets.ndim == 1:
+            return None if targets.is_floating_point() else said_classes(items.data)
+        several = targets.is_floating_point() or bool(((targets == 0) | (targets == 1)).all())
+        return targets.shape[1] if several and targets.ndim in (2, 4) else None
 
     def item_shape(self) -> Tree:
         """As the first training item has it."""
-        return self._items("train").layout.shape
+        return shapes(self._items("train").first[0])
 
     @property
     def counts(self) -> str:
@@ -141,55 +140,69 @@ class Mapped(Dataset):
             )
         return dict(node)
 
-    def _items(self, split: Split, whole: bool = False) -> Items:
-        """The checked items of a split. whole: see Layout."""
-        data, target = self._data(split), self._node(split)["_target_"]
-        numbers = None if self.classes is None else ClassNumbers(self.classes, self.ignore)
-        shape = None if self.shape is None else specs(self.shape)
-        layout = Layout(
-            f"dataset.{split}",
-            target,
-            numbers,
-            self.keys,
-            whole,
-            self.AS_RETURNED,
-            self.OF_MAPPINGS,
-            shape,
-        )
-        return Items(data, layout)
-
-    def _reader(self, split: Split) -> Reader | None:
-        """What reads batches of a split by worker processes; None: there are none."""
-        return partial(self._loaders[0].read, split) if self._loaders else None
-
-    def _to_read(self, split: Split) -> ItemReader:
-        """What worker processes read batches of a split from."""
-        return self._items(split)
-
-    def _data(self, split: Split) -> Any:
-        """The object of the user's class for a split."""
+    def _items(self, split: Split) -> Items:
+        """The items of a split, of an object that is built once."""
         if split not in self._built:
-            self._built[split] = self._build(f"dataset.{split}", self._node(split))
+            self._built[split] = self._made(split)
         return self._built[split]
 
-    def _require_movable(self, layout: Layout) -> None:
-        """Raise ConfigError if images are to be flipped or cropped that cannot be.
+    def _made(self, split: Split) -> Items:
+        name, node = f"dataset.{split}", self._node(split)
+        numbers = None if self.classes is None else ClassNumbers(self.classes, self.ignore)
+        data = self._build(name, node)
+        return Items(data, name, node["_target_"], self.keys, numbers=numbers)
 
-        A vector [k] is refused too: of coordinates none would move, and nothing would tell.
-        """
-        target = layout.targets
-        moves = isinstance(target, ArraySpec) and (
-            not target.shape or layout.masked or layout.unlabeled
-        )
-        if not (self.flip or self.crop) or (layout.image and len(layout.shape) == 3 and moves):
+    def _read(
+        self, split: Split, batches: Sequence[Rows], *, seed: int = 0, epoch: int = 0, ahead: bool
+    ) -> Reading:
+        """Inputs and targets of batches of a split. ahead: whether worker processes read them."""
+        if ahead:
+            yield from self._loaders[0].read(split, batches, seed, epoch)
             return
-        raise ConfigError(
-            f"dataset.{'flip' if self.flip else 'crop'}",
-            "true" if self.flip else self.crop,
-            "its items are not moved",
-            "images with a class or a mask are",
-            "leave it out and do it in the class",
-        )
+        for rows in batches:
+            yield self._items(split).batch(rows, seed, epoch)
+
+    def _require_shape(self, items: Items) -> None:
+        """Raise DataError or ConfigError if the first item is not of dataset.shape, or no image
+        where one is to be normalized, flipped or cropped.
+
+        With a target that is a vector [k] none is moved: of coordinates, and nothing would tell.
+        """
+        from ninefold.dataset.preparation import is_image  # it imports torch
+
+        inputs, targets = items.first
+        found, image = shapes(inputs), hasattr(inputs, "is_floating_point") and is_image(inputs)
+        last = image and len(found) == 3 and found[2] in CHANNELS and found[0] not in CHANNELS
+        if last and is_integers(inputs):
+            raise items.wrong(
+                f"the input of item 0 is {found}, with channels last",
+                "bytes of images are [channels, height, width]",
+                TO_TENSOR,
+            )
+        if self.shape is not None and specs(found) != specs(self.shape):
+            raise items.wrong(
+                f"the input of item 0 is {found}",
+                f"dataset.shape has {self.shape}",
+                "leave dataset.shape out, or convert it in the class: images have channels first",
+            )
+        if self.mean is not None and not image:
+            raise ConfigError(
+                "dataset.mean",
+                list(self.mean),
+                f"an item's input is {parts_of(inputs)} of the shape {found}",
+                "one image or volume is normalized so",
+                "leave mean and std out and do it in the class",
+            )
+        labeled = hasattr(targets, "ndim") and targets.ndim == 1
+        moves = image and inputs.ndim == 4 and (labeled or items.masked or items.unlabeled)
+        if (self.flip or self.crop) and not moves:
+            raise ConfigError(
+                f"dataset.{'flip' if self.flip else 'crop'}",
+                "true" if self.flip else self.crop,
+                "its items are not moved",
+                "images with a class or a mask are",
+                "leave it out and do it in the class",
+            )
 
     def _build(self, field: str, node: Mapping[str, Any]) -> Any:
         """The object of the user's class that `node`, the value of `field`, describes."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ninefold.dataset import Examples
-from ninefold.dataset.arrays import Array, Selected, varies
+from ninefold.dataset.arrays import Array, Selected
 from ninefold.dataset.loader import AHEAD, HostSource
 from ninefold.dataset.resident import Resident
 from ninefold.engine.batches import Source
@@ -147,8 +147,7 @@ def on_host(
     elif workers == "auto":
         spare = (cores or 1) // context.local_size - 1 if on_gpu else 1
         arrays = leaves(examples.inputs)
-        none = all(map(in_memory, arrays)) or any(map(varies, arrays))
-        count = 0 if none else max(0, min(MAX_THREADS, fitting, spare))
+        count = 0 if all(map(in_memory, arrays)) else max(0, min(MAX_THREADS, fitting, spare))
     else:
         count = workers
     needed = slots(count)
@@ -195,7 +194,7 @@ def resident_bytes(
     if asked is False or (on_cpu and not must):
         return 0
     arrays = [array for examples in sets for array in examples.arrays]
-    fitting = all(in_memory(array) and not varies(array) for array in arrays)
+    fitting = all(map(in_memory, arrays))
     size = sum(nbytes(array) for array in arrays) if fitting else 0
     free, total = memory
     if fitting and not on_cpu and size <= (FREE_SHARE * free if must else AUTO_SHARE * total):

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from ninefold.dataset import Examples
 from ninefold.dataset.arrays import Rows
-from ninefold.dataset.items import generators
+from ninefold.dataset.items import TO_TENSOR, generators
 from ninefold.dataset.loader import HostSource
 from ninefold.engine.batches import Preparation
 from ninefold.engine.parallel import RankContext
@@ -47,8 +47,8 @@ MORE = 64  # examples that `scores` is tried with, where it fails on two
 HALVED = 32  # examples whose loss is compared with that of their halves
 SMALL = 4  # of these, again
 DRAWS = 8  # times that a loss which draws random numbers is computed
+OF_DTYPES = "dtype", "scalar type", "point type", "output type"  # in torch's errors
 SAME_LOSS = 1e-3  # share of a loss up to which it is the same: rounding differs by batch size
-OF_BYTES = "Byte", "unsigned char"  # what torch's errors call uint8
 ERRORS = 7.0  # standard errors of the difference that draws of a mean do not reach: 1 in 100,000
 
 Batch = tuple[Any, Any]  # inputs and targets, prepared
@@ -114,11 +114,7 @@ class Trial:
                     found,
                     "choose a larger batch_size, or fewer processes or micro-batches",
                 ) from error
-            said, do = text_of(error), "correct it, or choose another model, task or dataset"
-            if "target" in said and "dtype" in said:
-                do = "return classes as whole numbers (label.long()), other targets as floats"
-            elif any(name in said for name in OF_BYTES):
-                do = "return floats from the dataset (image.float() / 255)"
+            do = _conversion(batch, error) or "correct it, or choose another model, task or dataset"
             raise ConfigError(
                 "model",
                 self.name,
@@ -315,16 +311,32 @@ class Trial:
         if called == "forward":
             wrong = f"it fails in evaluation mode on examples of {shapes(inputs)}"
             do = "choose another model, dataset or task, or set model.input_size"
+            do = _conversion(batch, error) or do
             return ConfigError("model", self.name, wrong, found, do)
         which = f"on outputs {shapes(output)} and targets {shapes(targets)} of {rows(targets)} "
         if called == "loss" and not isinstance(output, Tensor) and not _picks(error):
             return not_a_tensor(output, self.part, self.name)
         if called == "loss" and self.own is not None:
-            do = "correct it or its arguments, or choose another"
+            do = _conversion(batch, error) or "correct it or its arguments, or choose another"
             return ConfigError("task.loss", self.own, f"it fails {which}example(s)", found, do)
         wrong = f"its `{called}` fails in an evaluation, {which}example(s)"
-        do = "correct it, or choose another task, model or dataset"
+        do = _conversion(batch, error) or "correct it, or choose another task, model or dataset"
         return ConfigError("task", self.option, wrong, found, do)
+
+
+def _conversion(batch: Batch, error: Exception) -> str | None:
+    """What the dataset is to convert, where `error` is of bytes of images or of a dtype."""
+    inputs = leaves(batch[0])
+    if any(
+        isinstance(leaf, Tensor) and leaf.dtype == torch.uint8 and leaf.ndim == 4 for leaf in inputs
+    ):
+        return f"return floats from the dataset: {TO_TENSOR}"
+    if any(words in text_of(error) for words in OF_DTYPES):
+        return (
+            "return inputs as floats, classes as whole numbers (label.long()), other targets as "
+            "floats"
+        )
+    return None
 
 
 def _picks(error: Exception) -> bool:

@@ -21,12 +21,14 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from ninefold.api import OPTIONS
 from ninefold.api.objects import gather
+from ninefold.dataset.collated import Collated
 from ninefold.dataset.loader import HostSource
 from ninefold.engine.amp import Amp
 from ninefold.engine.batches import Batches
 from ninefold.engine.parallel import RankContext
 from ninefold.errors import ConfigError, DataError
 from ninefold.task import Objective
+from ninefold.tree import leaves
 
 CPU = torch.device("cpu")
 ALONE = RankContext(0, 1, CPU)
@@ -120,13 +122,6 @@ def bagged(items: list[Any]) -> tuple[Tensor, Tensor, Tensor]:
     return torch.cat(words), starts, classes
 
 
-def for_ctc(items: list[Any]) -> dict[str, Tensor]:
-    words, _ = apart(items)
-    sound = pad_sequence([each.repeat_interleave(3) for each in words], batch_first=True)
-    counts = torch.tensor([*map(len, words)])
-    return {"sound": sound, "words": torch.cat(words), "frames": 3 * counts, "counts": counts}
-
-
 def packed(items: list[Any]) -> tuple[Any, Tensor]:
     words, classes = apart(items)
     return pack_sequence([each.float()[:, None] for each in words], enforce_sorted=False), classes
@@ -157,17 +152,11 @@ def graph_loss(model: nn.Module, batch: Graphs) -> Tensor:
     return F.cross_entropy(torch.zeros(len(batch.y), 3).index_add(0, batch.of, nodes), batch.y)
 
 
-def ctc_loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-    found = model(batch["sound"]).float().log_softmax(-1).transpose(0, 1)
-    return F.ctc_loss(found, batch["words"], batch["frames"], batch["counts"])
-
-
 Forward = Callable[[nn.Module, Any], Tensor]
 # What a model is, what makes a batch, and the loss of one.
 KINDS: dict[str, tuple[type[nn.Module], Callable[[list[Any]], Any], Forward]] = {
     "padding": (Classes, padded, lambda model, b: F.cross_entropy(model(b[0]), b[1])),
     "offsets": (Bag, bagged, lambda model, b: F.cross_entropy(model(b[0], b[1]), b[2])),
-    "CTC": (Words, for_ctc, ctc_loss),
     "packed sequences": (Recurrent, packed, lambda model, b: F.cross_entropy(model(b[0]), b[1])),
     "lists": (Words, apart, lambda m, b: torch.stack([m(words).square().mean() for words in b[0]])),
     "mapping": (Classes, encoded, lambda m, b: F.cross_entropy(m(b["words"]), b["classes"])),
@@ -271,17 +260,28 @@ class Named(Texts):
         return {"words": words[:3], "label": label, "name": f"text {number}"}
 
 
-def test_a_dataset_with_strings_in_its_items_gives_forward_what_a_dataloader_gives(
-    tmp_path: Path,
+class Scaled(Named):
+    """Without strings: a tree of tensors, which parallel=dp and accumulate can cut."""
+
+    def __getitem__(self, number: int) -> Any:
+        words, label, _ = super().__getitem__(number).values()
+        return {"words": words, "pair": (label, float(label))}
+
+
+@pytest.mark.parametrize("items", [Named(), Scaled()])
+def test_forward_gets_what_a_dataloader_without_collate_fn_gives(
+    items: Any, tmp_path: Path
 ) -> None:
-    _, dataset, _ = parts(tmp_path, Classes, Named(), None, forward=KINDS["mapping"][2])
+    _, dataset, _ = parts(tmp_path, Classes, items, None, forward=KINDS["mapping"][2])
     dataset.prepare()
     found = batches(dataset)
-    for rows, batch in zip(found.rows(0), found.epoch(0), strict=True):
-        wanted = default_collate([Named()[number] for number in rows.tolist()])
-        assert batch[0].value.keys() == wanted.keys()
-        assert batch[0].value["name"] == wanted["name"]
-        assert torch.equal(batch[0].value["words"], wanted["words"])
+    rows, (inputs, _) = found.rows(0)[0], next(found.epoch(0))
+    (given,) = (inputs.value,) if isinstance(inputs, Collated) else inputs
+    wanted = default_collate([items[number] for number in rows.tolist()])
+    assert given.keys() == wanted.keys()
+    for one, other in zip(leaves(given), leaves(wanted), strict=True):
+        assert torch.equal(one, other.to(one.dtype)) if isinstance(one, Tensor) else one == other
+    assert isinstance(inputs, Collated) is ("name" in wanted)
 
 
 def test_each_process_collates_its_own_part_of_a_batch(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_what_cannot_be_used_is_refused_in_a_line(tmp_path: Path) -> None:
         loss = None if "forward" in named else F.cross_entropy
         return parts(tmp_path / str(number), Bag, loader, loss, **named)[1]
 
-    with pytest.raises(ConfigError, match=r"of 2 items its collate_fn .*\[2\].*; pass forward="):
+    with pytest.raises(ConfigError, match=r"of 7 items its collate_fn .*\[7\].*; pass forward="):
         given(0, bagged).prepare()
     with pytest.raises(DataError, match=r"dataset.train=Texts: its collate_fn raised .*ragged"):
         given(1, broken).prepare()
@@ -337,5 +337,5 @@ def test_a_test_set_is_collated_by_its_own_loader_and_else_as_the_training_set(
     items = test.dataset if isinstance(test, DataLoader) else test() if test is Texts else test
     items = TensorDataset(*PAIR) if items is PAIR else items
     rows = np.arange(3)
-    found = dataset.load("test").inputs[rows].value
+    (found,) = HostSource(dataset.load("test")).batches([rows], CPU)
     assert all(map(torch.equal, found, collate([items[number] for number in rows.tolist()])))

@@ -69,6 +69,7 @@ def comparing_in_place() -> None:
     ninefold.compare(model, (X, Y), LOSS)
 
 
+NET = net()
 REFUSED: list[tuple[str, Call]] = [
     ("model=Linear: it is on meta; .*; give .* or model.cpu()", comparing(meta(), (X, Y), LOSS)),
     ("model=Headless: it has no forward.*model.training_step", comparing(Headless(), (X, Y), LOSS)),
@@ -80,8 +81,8 @@ REFUSED: list[tuple[str, Call]] = [
     ("dataset=Endless: it cannot be shuffled .*ninefold bench", comparing(net, Endless(), LOSS)),
     ("dataset=tensors on meta: .*tensor.cpu", comparing(net, (X.to("meta"), Y), LOSS)),
     ("dataset=20 inputs: there are 19 targets", comparing(net, (X, Y[1:]), LOSS)),
-    ("dataset=tensors: NumPy cannot hold them", comparing(net, (X.bfloat16(), Y), LOSS)),
-    ("dataset=an array of <U1: .*; convert it", comparing(net, (X, np.array(["a"] * 20)), LOSS)),
+    ("dataset=arrays: plain tensors do not hold", comparing(net, (X.to_sparse(), Y), LOSS)),
+    ("dataset=arrays: plain .*; convert them", comparing(net, (X, np.array(["a"] * 20)), LOSS)),
     (
         "dataset=tuple: it has 3 arrays, .*TensorDataset.a, b, targets., and overrides=.'dataset.k",
         comparing(net, (X, X, Y), LOSS),
@@ -117,6 +118,9 @@ REFUSED: list[tuple[str, Call]] = [
         "optimizer=list: it cannot be called; .* a loop of several with ninefold.time_steps",
         comparing(net, (X, Y), LOSS, optimizer=[torch.optim.SGD(net().parameters(), 0.1)] * 2),
     ),
+    ("forward=forward: it is a method of .*; pass lambda model, batch: model.forward.batch",
+     comparing(NET, (X, Y), None, forward=NET.forward)),
+    ("model=Headless: it has no forward", comparing(Headless, (X, Y), LOSS)),
     ("loss=cross_entropy: there is a forward=", comparing(net, (X, Y), LOSS, forward=LOSS)),
     (
         "loss=None: there is no forward= .*model.training_step",

@@ -1,14 +1,14 @@
 """A run of objects is a run like any other, and of a stranger's run no object is read."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import yaml
-from hydra.utils import instantiate
+from PIL import Image
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
@@ -18,12 +18,11 @@ from ninefold.api.objects import gather
 from ninefold.checkpoint.store import read
 from ninefold.dataset.digits import Digits
 from ninefold.dataset.preparation import ImagePreparation
-from ninefold.errors import CheckpointError, DataError
+from ninefold.errors import CheckpointError
 from ninefold.model.convnet import ConvNet
 from ninefold.result import AS_FLOAT32
-from ninefold.tree import leaves
 from tests.conftest import ROOT, Shell
-from tests.faults.refusals import refused
+from tests.faults.refusals import LINE, refused
 
 LOSS = nn.functional.cross_entropy
 SHORT = ["max_steps=3", "scheduler=none", "logger=quiet", "launch.inline=true"]
@@ -252,40 +251,75 @@ def test_parameters_without_gradients_are_told_before_ddp_takes_a_step(shell):
     shell.train(*words, *ddp, *found, code=0)
 
 
-class Images(Dataset[Any]):
-    """Bytes without channels, with channels last and, from item 1 on where `turned`, first."""
+class Kinds(Dataset[Any]):
+    """Items of one kind, as they come before any transform."""
 
-    def __init__(self, turned: bool = False) -> None:
-        self.turned = turned
+    def __init__(self, item: Any) -> None:
+        self.item = item
 
     def __len__(self) -> int:
-        return 4
+        return 16
 
     def __getitem__(self, number: int) -> Any:
-        gray, colors = torch.zeros(6, 5, dtype=torch.uint8), torch.zeros(3, 6, 5)
-        return {"gray": gray, "rgb": colors if self.turned and number else colors.permute(1, 2, 0)}
+        return self.item
 
 
-def one_loss(model: nn.Module, batch: Any) -> torch.Tensor:
-    return torch.zeros(())
+BYTES, PIXELS = np.zeros((6, 6, 3), np.uint8), nn.Conv2d(3, 3, 1)
 
 
-@pytest.mark.parametrize(("forward", "keys"), [(one_loss, None), (None, [["gray", "rgb"]])])
-def test_axes_of_an_input_stay_as_the_dataset_returns_them(forward, keys, tmp_path):
-    def read(dataset: Any) -> list[list[int]]:
-        loss = LOSS if forward is None else None
-        folder = tmp_path / str(dataset.turned)
-        folder.mkdir()
-        written(folder, convnet, dataset, loss, forward=forward)
-        (option,) = (folder / OPTIONS / "dataset").iterdir()
-        node = {**yaml.safe_load(option.read_text()), "keys": keys}
-        shape = instantiate(node).item_shape()
-        found = instantiate({**node, "shape": shape}).load("train").inputs
-        return [list(each[np.arange(4)].shape) for each in leaves(found)]
+def first_of(model: nn.Module, batch: Any) -> torch.Tensor:
+    found: torch.Tensor = model(batch[0])
+    return found
 
-    assert read(Images()) == [[4, 6, 5], [4, 6, 5, 3]]
-    with pytest.raises(DataError, match=r"rgb of item 1 is float32 \[3, 6, 5\]; .* of the first$"):
-        read(Images(turned=True))
+
+@pytest.mark.parametrize(
+    ("item", "model", "loss", "said"),
+    [
+        ((BYTES, 1), PIXELS, LOSS, "return floats from the dataset: add the transform"),
+        ((BYTES.T, 1), PIXELS, LOSS, "return floats from the dataset: add the transform"),
+        (
+            (Image.fromarray(BYTES), 1),
+            PIXELS,
+            LOSS,
+            "is of type Image; .*; add the transform v2.Compose",
+        ),
+        (
+            (ROWS[0], 0.5),
+            nn.Linear(6, 3),
+            LOSS,
+            "return inputs as floats, classes as whole numbers",
+        ),
+        (
+            ({"ids": [1, 2, 3]}, 1),
+            nn.Linear(6, 3),
+            LOSS,
+            "of type list; .*; return torch.tensor",
+        ),
+        (
+            ({"text": "a"}, 1),
+            nn.Linear(6, 3),
+            LOSS,
+            "text of item 0 is of type str; .*turn text into nu",
+        ),
+        (
+            object(),
+            nn.Linear(6, 3),
+            first_of,
+            "value of item 0 is of type object; .*DataLoader whose co",
+        ),
+    ],
+    ids=["bytes", "channels first", "PIL", "float label", "list", "text", "graph"],
+)
+def test_items_without_a_transform_are_one_line_that_says_what_to_add(
+    item, model, loss, said, shell
+):
+    given = {"forward": first_of} if loss is first_of else {}
+    words = written(shell.folder, model, Kinds(item), None if given else loss, **given)
+    done = shell.train(*words, *SHORT, "batch_size=8", "hydra.run.dir=run")
+    assert done.returncode in (2, 4)
+    (line,) = done.stderr.splitlines()
+    assert re.search(said, line)
+    assert LINE.fullmatch(line)
 
 
 class Mappings(Numbers):

@@ -21,7 +21,7 @@ class Digits(Dataset[Any]):
     def __init__(self, count: int = 96, seed: int = 0, moves: bool = True) -> None:
         draw = np.random.default_rng(seed)
         self.labels = draw.integers(0, 10, count)
-        self.images = draw.normal(self.labels[:, None, None, None], 3, (count, 8, 8, 1))
+        self.images = draw.normal(self.labels[:, None, None, None], 3, (count, 1, 8, 8))
         self.moves = moves
 
     def __len__(self) -> int:
@@ -30,7 +30,7 @@ class Digits(Dataset[Any]):
     def __getitem__(self, number: int) -> tuple[Any, int]:
         image = torch.from_numpy(self.images[number].astype(np.float32) / 10)
         if self.moves:
-            image = image.flip(0) if torch.rand(()) < 0.5 else image
+            image = image.flip(1) if torch.rand(()) < 0.5 else image
             image = image * random.uniform(0.8, 1.2) + np.random.normal(0, 0.1)
         return image, int(self.labels[number])
 
@@ -54,7 +54,7 @@ class Owned(Dataset[Any]):
 
     def __getitem__(self, number: int) -> tuple[Any, Any]:
         self.first = self.first or os.getpid()
-        return np.zeros((1, 1), np.uint8), np.array([os.getpid(), self.first], np.float64)
+        return np.zeros((1, 1, 1), np.uint8), np.array([os.getpid(), self.first], np.float64)
 
 
 class Odd(BaseException):
@@ -80,7 +80,7 @@ class Failing(Dataset[Any]):
     def __getitem__(self, number: int) -> tuple[Any, int]:
         if number == 20:
             getattr(self, self.how)()
-        return np.full((8, 8), number, np.uint8), number % 10
+        return np.full((1, 8, 8), number, np.uint8), number % 10
 
     def kill(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -137,56 +137,37 @@ class Item(Dataset[Any]):
         return made(self.odd_kind if number == self.odd else self.kind, number)
 
 
-def nested(levels: int) -> Any:
-    found: Any = np.zeros(2)
-    for _ in range(levels):
-        found = [found, found]
-    return found
-
-
 def in_itself() -> Any:
     found: dict[str, Any] = {"a": np.zeros(2)}
-    found["b"] = found["c"] = found
+    found["b"] = found
     return found
+
+
+class Graph:
+    """An object that no tensor holds."""
 
 
 def made(kind: str, number: int) -> Any:
     """An item of a kind: an image [3, 6, 4] and the class `number` % 5, or what its name says."""
     random = np.random.default_rng(number)
-    values, label = random.integers(0, 256, (6, 4, 3), dtype=np.uint8), number % 5
-    decimals = values / 255
+    values, label = random.integers(0, 256, (3, 6, 4), dtype=np.uint8), number % 5
+    last, decimals = values.transpose(1, 2, 0), values / 255
     row = torch.from_numpy(random.normal(size=6)).float()
     tokens, numbers = torch.from_numpy(random.integers(0, 11, 8)), random.integers(0, 5, 2)
     image, sign = random.integers(0, 256, (3, 8, 8), dtype=np.uint8), int(row.sum() > 0)
     kinds: dict[str, Callable[[], Any]] = {
-        "hwc": lambda: (values, label),
-        "chw": lambda: (values.transpose(2, 0, 1), label),
-        "pil": lambda: (Image.fromarray(values), label),
-        "tensor": lambda: (torch.from_numpy(values), torch.tensor(label)),
+        "image": lambda: (values, label),
+        "tensor": lambda: (torch.from_numpy(values), np.uint8(label)),
         "floats": lambda: (decimals, label),
         "mapping": lambda: {"image": values, "label": label, "name": "x"},
-        "mask": lambda: (values, (values[..., 0] % 5).astype(np.int64)),
-        "void mask": lambda: (values, np.repeat([[0, 1, 2, 255]], 6, axis=0)[:, ::-1]),
-        "black and white": lambda: (values, (values[..., 0] > 127) * np.uint8(255)),
+        "mask": lambda: (values, (values[0] % 5).astype(np.int64)),
+        "void mask": lambda: (values, np.repeat([[0, 1, 2, 255]], 6, axis=0)[:, ::-1].copy()),
+        "black and white": lambda: (values, (values[0] > 127) * np.uint8(255)),
         "points": lambda: (decimals, np.full((2, 2), number, np.float64)),
         "multi-hot": lambda: (row, np.eye(5)[label]),
-        "labels": lambda: (row, [label % 2, 1, 0]),
-        "masks of labels": lambda: (values, values.transpose(2, 0, 1) > 127),
+        "labels": lambda: (row, torch.tensor([label % 2, 1, 0])),
+        "masks of labels": lambda: (values, values > 127),
         "next tokens": lambda: (tokens, tokens),
-        "other shape": lambda: (values[:, :3], label),
-        "no target": lambda: (values,),
-        "none": lambda: (values, None),
-        "three": lambda: (values, label, 1),
-        "text": lambda: (values, "cat"),
-        "ragged": lambda: ([[1, 2], [3]], label),
-        "int64": lambda: (values.astype(np.int64), label),
-        "palette": lambda: (Image.fromarray(values).convert("P"), label),
-        "grad": lambda: (torch.from_numpy(decimals).requires_grad_(), label),
-        "large class": lambda: (values, 12),
-        "large mask": lambda: (values, np.full((6, 4), 12)),
-        "no label": lambda: {"image": values},
-        "exit": lambda: sys.exit(3),
-        "raises": lambda: {}["cat"],
         "table": lambda: (row, row.sum()),
         "features": lambda: ({"x_cont": row, "x_cat": numbers}, row[:3]),
         "other order": lambda: ({"x_cat": numbers, "x_cont": row}, row[:3]),
@@ -195,17 +176,26 @@ def made(kind: str, number: int) -> Any:
         "next": lambda: ((tokens[:-1], tokens[1:]), tokens[1:]),
         "alone": lambda: row.sigmoid(),
         "image and row": lambda: ({"image": image, "row": row}, sign),
-        "less": lambda: ({"x_cont": row}, row[:3]),
-        "longer": lambda: ({"x_cont": torch.zeros(7), "x_cat": numbers}, row[:3]),
-        "float categories": lambda: ({"x_cont": row, "x_cat": numbers / 2}, row[:3]),
         "three in a row": lambda: (row, row * 2, row.sum()),
-        "empty dict": lambda: ({}, row[:3]),
         "labeled": lambda: (row.sigmoid(), sign),
-        "other target": lambda: (row, row[:2]),
-        "int target": lambda: ({"x_cont": row, "x_cat": numbers}, numbers),
-        "deep": lambda: (nested(2000), row),
-        "deep dict": lambda: ({"a": nested(40)}, row),
+        # of no use
+        "hwc": lambda: (last, label),
+        "pil": lambda: (Image.fromarray(last), label),
+        "pil mask": lambda: (values, Image.fromarray(values[0])),
+        "text": lambda: (values, "cat"),
+        "list": lambda: ({"input_ids": tokens.tolist()}, label),
+        "graph": lambda: Graph(),
+        "none": lambda: (values, None),
+        "empty": lambda: (values, np.zeros(0)),
         "in itself": lambda: (in_itself(), row),
+        "other shape": lambda: (values[:, :3], label),
+        "no target": lambda: (values,),
+        "large class": lambda: (values, 12),
+        "large mask": lambda: (values, np.full((6, 4), 12)),
+        "no label": lambda: {"image": values},
+        "exit": lambda: sys.exit(3),
+        "raises": lambda: {}["cat"],
+        "less": lambda: ({"x_cont": row}, row[:3]),
     }
     return kinds[kind]()
 

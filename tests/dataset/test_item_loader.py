@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import resource
 import signal
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from ninefold.dataset.item_loader import shared
+from ninefold.dataset.item_loader import ItemBatches
+from ninefold.dataset.items import Items
 from ninefold.dataset.loader import HostSource, one_ahead
 from ninefold.dataset.mapped import Mapped
 from ninefold.dataset.plan import on_host, processes_ahead
@@ -25,6 +27,7 @@ from ninefold.engine.parallel.none import Single
 from ninefold.errors import DataError, Failure, ProcessNotEnded, ResourceError
 from ninefold.signals import SIGNALS
 from ninefold.train.build import loader_plan
+from ninefold.tree import each
 from ninefold.waits import poll_until
 from tests.conftest import ROOT, metrics, wait_until
 from tests.dataset.kit import ALONE, children, epoch, files, nothing, same
@@ -134,12 +137,12 @@ def test_a_thread_that_reads_ahead_changes_no_batch_of_a_set_nor_of_another_mean
     train, test = (dataset.load(split).reader for split in BOTH)
     assert train is not None
     assert test is not None
-    expected = [[tensor.clone() for tensor in batch] for batch in train(rows)]
+    expected = [each(torch.clone, batch) for batch in train(rows, ahead=True)]
     found = []
-    with closing(one_ahead(train(rows))) as reading:
+    with closing(one_ahead(train(rows, ahead=True))) as reading:
         for batch in reading:
             found.append(batch)
-            assert same([*test(rows)], expected)
+            assert same([*test(rows, ahead=True)], expected)
     assert same(found, expected)
 
 
@@ -216,8 +219,9 @@ def test_workers_ignore_signals_and_end_with_a_process_that_is_killed():
         for pid in children():
             for number in SIGNALS:
                 os.kill(pid, number)
-        rows = np.arange(8)
-        assert (dataset.load("train").inputs[rows] != 0).any()
+        source = HostSource(dataset.load("train"), 2)
+        (inputs, _), *_ = epoch(source, ImagePreparation(channels=1))
+        assert (inputs != 0).any()
         os.write(writer, " ".join(map(str, children())).encode())
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -241,10 +245,14 @@ def test_too_many_worker_processes_are_one_line():
 
 
 def test_a_batch_that_shared_memory_does_not_take_is_one_line_and_leaves_no_file():
+    rows = [torch.zeros(1 << 10)] * 256
+    batches = ItemBatches(lambda split: Items(rows, "dataset.train", "list"))
+
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-        with pytest.raises(ResourceError, match=r"file=/dev/shm: .*; a batch of 1,048,576 bytes"):
-            shared(np.zeros(1 << 20, np.uint8))
+        _, (failure, _) = batches[1, ("train", np.arange(256), 0, 0)]
+        assert isinstance(failure, ResourceError)
+        assert re.match(r"error: file=/dev/shm: .*; batches are handed over there", str(failure))
         assert not [*Path("/dev/shm").glob(f"torch_{os.getpid()}_*")]
 
     assert exit_code(fork(limited)) == 0

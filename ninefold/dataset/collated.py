@@ -1,42 +1,18 @@
-"""Batches that the `collate_fn` of a caller's DataLoader makes. Imports no torch."""
+"""Batches that no tree of tensors holds, as a `collate_fn` may make them. Imports no torch."""
 
 from __future__ import annotations
 
 import copy
 import pickle
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
-import numpy as np
 
-from ninefold.dataset.arrays import LazyArray, Rows
-from ninefold.dataset.items import generators, raised, seed_by, seeds
 from ninefold.errors import ConfigError
-from ninefold.tree import Tree, each, leaves
+from ninefold.tree import each
 
 Collate = Callable[[list[Any]], Any]
-
-
-def default_collate(items: list[Any]) -> Any:
-    """Collate as a DataLoader without a collate_fn does: strings become lists of strings."""
-    from torch.utils.data import default_collate
-
-    return default_collate(items)
-
-
-class Collating:
-    """A map-style dataset, and the `collate_fn` of the DataLoader that it was given in."""
-
-    def __init__(self, data: Any, collate: Collate) -> None:
-        self.data, self.collate = data, collate
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def __getitem__(self, number: int) -> Any:
-        return self.data[number]
 
 
 class Collated:
@@ -49,9 +25,10 @@ class Collated:
 
     dtype = "collated"
 
-    def __init__(self, items: list[Any], collate: Collate) -> None:
+    def __init__(self, items: list[Any], collate: Collate, value: Any) -> None:
+        """value: what `collate` has returned of `items`."""
         self._items, self._collate, self._count = items, collate, len(items)
-        self._value = collate(items[:])
+        self._value = value
         self._packed: Any = None
         self._device: Any = "cpu"
 
@@ -70,29 +47,17 @@ class Collated:
         return device(self._device)
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """[n]: nothing else is known of it."""
+        return (self._count,)
+
+    @property
     def nbytes(self) -> int:
         """Bytes that a worker process hands over; 0 if it cannot."""
         try:
             return len(self._pickled())
         except Exception:  # the class is the caller's, and need not be pickled without a worker
             return 0
-
-    def pair(self, field: str = "dataset.train") -> tuple[Tree, Tree]:
-        """Inputs and targets, each with a row for each item. Raises ConfigError of `field`."""
-        pair = isinstance(self.value, tuple | list) and len(self.value) == 2
-        if pair and all(_rows(leaf) == self._count for leaf in leaves(self.value)):
-            inputs, targets = self.value
-            return inputs, targets
-        found = each(
-            lambda leaf: list(getattr(leaf, "shape", [])) or type(leaf).__name__, self.value
-        )
-        raise ConfigError(
-            field,
-            "DataLoader",
-            f"of {self._count} items its collate_fn returns {found}",
-            "with loss(output, target) inputs and targets with a row for each item are taken",
-            "pass forward=function(model, batch), which gets what it returns, and gives the loss",
-        )
 
     def __len__(self) -> int:
         return self._count
@@ -101,7 +66,8 @@ class Collated:
         return f"a collated batch of {self._count}"
 
     def __getitem__(self, some: slice) -> Collated:
-        return Collated(self._items[some], self._collate)
+        items = self._items[some]
+        return Collated(items, self._collate, self._collate(items[:]))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_items": [], "_collate": None}
@@ -177,60 +143,3 @@ def _changed(change: Callable[[Any], Any], value: Any) -> Any:
     """`value` with `change` of its leaves, of which one is whatever has a method `to`: of a packed
     sequence, which is a tuple, a part stays on the CPU."""
     return each(change, value, is_leaf=lambda inner: hasattr(inner, "to"))
-
-
-def _rows(leaf: Any) -> int | None:
-    return leaf.shape[0] if getattr(leaf, "shape", ()) else None
-
-
-@dataclass(frozen=True)
-class CollatedItems:
-    """The items of a split, collated a batch at a time.
-
-    As Items: the generators are seeded for each item, and `collate_fn` draws what comes after the
-    last one. field, name: the argument of `compare` and the dataset's class, for errors.
-    """
-
-    data: Collating
-    field: str
-    name: str
-
-    def read(self, rows: Rows, seed: int, epoch: int) -> Sequence[Any]:
-        """A Collated of these items, and no targets: float32 [n, 0].
-
-        Raises what reading an item or collating raises, as DataError.
-        """
-        items, what = [], ""
-        try:
-            for words, number in zip(seeds(seed, epoch, rows), rows.tolist(), strict=True):
-                what = f"item {number}"
-                seed_by(words)
-                items.append(self.data[number])
-            what = "its collate_fn"
-            collated = Collated(items, self.data.collate)
-        except Exception as error:
-            raise raised(self.field, self.name, what, error) from error
-        return collated, np.empty((len(items), 0), np.float32)
-
-
-@dataclass(frozen=True)
-class CollatedRows(LazyArray):
-    """The items as an array, of which a batch is Collated. seed, epoch: see Items."""
-
-    items: CollatedItems
-    seed: int = 0
-    epoch: int = 0
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (len(self.items.data),)
-
-    def read(self, rows: Rows) -> Any:
-        with generators(self.seed, self.epoch):
-            return self.items.read(rows, self.seed, self.epoch)[0]
-
-    def varies(self) -> bool:
-        return True
-
-    def in_epoch(self, seed: int, epoch: int) -> CollatedRows:
-        return CollatedRows(self.items, seed, epoch)
