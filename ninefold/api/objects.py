@@ -475,8 +475,9 @@ def _pair(name: str, inputs: Any, targets: Any) -> Pair:
             "correct them",
         )
     try:
-        plain = [in_network_dtype(torch.as_tensor(array)).numpy() for array in (inputs, targets)]
-    except TypeError as error:  # text, sparse
+        both = (x if isinstance(x, Tensor) else np.ascontiguousarray(x) for x in (inputs, targets))
+        plain = [in_network_dtype(torch.as_tensor(array)).numpy() for array in both]
+    except (TypeError, ValueError) as error:  # text, sparse, another byte order
         raise ConfigError(
             name,
             "arrays",
