@@ -184,7 +184,7 @@ def logs(values: Values, first: str, second: str) -> np.ndarray[Any, np.dtype[np
 def compare(found: dict[str, Any], whole: Values) -> dict[str, Any]:
     """Hold what a study found against whole runs. whole: what sums each of them up."""
     rows = list[dict[str, Any]]()
-    for first, second in combinations(CELLS, 2):
+    for first, second in combinations([cell for cell in CELLS if cell in found["values"]], 2):
         own, long = logs(found["values"], first, second), logs(whole, first, second)
         if len(own) < 2:  # nothing is known of the noise of this pair
             continue
