@@ -66,7 +66,8 @@ ACCURACY = Score(SCORE)
 
 def by_present_keys(stored: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what was stored by the keys of today."""
-    if not any(key in stored for key in FORMER_KEYS if key != "score"):
+    former = any(key in stored for key in FORMER_KEYS if key != "score")
+    if not former or "score_name" in stored or "version" in stored:
         return stored
     return {FORMER_KEYS.get(key, key): value for key, value in stored.items()}
 

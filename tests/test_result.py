@@ -58,6 +58,7 @@ def test_former_names_are_read_as_those_of_today():
     found = Result.of({**said, "images_per_second": 9.0})
     assert (found.score, found.best_score, found.score_name) == (54.0, 53.0, "RMSE")
     assert found.examples_per_second == 9.0
+    assert Result.of({"status": "ok", "version": 2, "score": 0.9, "accuracy": 0.1}).score == 0.9
     lines = by_present_keys({"test_accuracy": 0.5, "loss": 1.0})
     assert lines == {"test_score": 0.5, "loss": 1.0}
 

@@ -79,7 +79,8 @@ def run(
         deadline = None if seconds is None else time.monotonic() + seconds
         try:
             _listen(reader, ended, heard, deadline)
-            ended.late = deadline is not None and process.poll() is None
+            over = deadline is not None and time.monotonic() >= deadline
+            ended.late = over and process.poll() is None  # its pipe closes before it has ended
             if ended.late:
                 _stop(process)
             ended.code = process.wait()

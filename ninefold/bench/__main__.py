@@ -15,7 +15,7 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from ninefold.answer.screen import NOTES
 from ninefold.bench import gate, output, score, series, summary
@@ -311,21 +311,41 @@ WORKS_IN = {
     **dict.fromkeys(("better", "margin", "series"), "score"),
     "step": "turns try",
 }
-NEEDS = {"link": "revisions", "setup": "revisions"}
+NEEDS = {"link": "revisions", "setup": "revisions", "kill_after": "resume"}
 NOT_WITH = dict.fromkeys(("precisions", "strategies"), ("name", "revisions"))
 
 
 def require_possible(asked: Namespace) -> None:
     """Raise ConfigError for an option without an effect, and a file that cannot be written."""
-    given = {
-        name: of for name, of in vars(asked).items() if of not in (None, []) and of is not False
-    }
+    given = given_in(asked)
     modes = [mode for mode in MODES if mode in given]
     mode = modes[0] if modes else TURNS
     for option, works in {**WORKS_IN, **dict.fromkeys(modes[1:], "")}.items():
         if option in given and mode not in works.split():
             where = f"with --{mode}" if modes else f"without --{works}"
             raise _without_effect(option, given[option], where)
+    require_effects(asked)
+    files = {option: getattr(asked, option) for option in ("json", "markdown", "series")}
+    files = {option: path for option, path in files.items() if path}
+    places = dict[str, str]()
+    for option, file in files.items():
+        if other := places.get(place := os.path.abspath(file)):
+            wrong = f"--{other} is it, too"
+            raise ConfigError(f"--{option}", file, wrong, "two are needed", "name two")
+        places[place] = option
+        output.require_writable(f"--{option}", file)
+
+
+def given_in(asked: Namespace) -> dict[str, Any]:
+    """The options that were given, with their values."""
+    return {
+        name: of for name, of in vars(asked).items() if of not in (None, []) and of is not False
+    }
+
+
+def require_effects(asked: Namespace) -> None:
+    """Raise ConfigError for an option that has no effect beside others, or without one."""
+    given = given_in(asked)
     for option, needed in NEEDS.items():
         if option in given and needed not in given:
             raise _without_effect(option, given[option], f"without --{needed}")
@@ -333,13 +353,6 @@ def require_possible(asked: Namespace) -> None:
         for other in others:
             if option in given and other in given:
                 raise _without_effect(other, given[other], f"with --{option}")
-    if asked.json and asked.json == asked.markdown:
-        raise ConfigError(
-            "--markdown", asked.json, "--json is it, too", "two are needed", "name two"
-        )
-    for option, file in (("--json", asked.json), ("--markdown", asked.markdown)):
-        if file:
-            output.require_writable(option, file)
 
 
 def _without_effect(option: str, value: object, where: str) -> ConfigError:
@@ -445,16 +458,11 @@ def with_values(asked: Namespace) -> list[Command]:
             "two, or one and an option that makes more",
             "add --help",
         )
-    if not all(map(str.strip, texts)):
-        wrong, needed = "there is nothing in it", "a line for /bin/sh is needed"
-        raise ConfigError("command", "''", wrong, needed, "write one")
-    for text in texts:
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            wrong, do = "it is not UTF-8", "write it so, or name the file by a link"
-            raise ConfigError("command", repr(text), wrong, str(error), do) from None
     given = [(text, "") for text in texts]
+    keys = [each.partition("=")[0] for each in asked.each]
+    if len({*keys}) < len(keys):
+        wrong, allowed = "a name is given twice", "each name once is allowed"
+        raise ConfigError("--each", ", ".join(keys), wrong, allowed, "put its values into one")
     for each in asked.each:
         key, _, values = each.partition("=")
         if not values or any(f"{{{key}}}" not in text for text in texts):
@@ -470,6 +478,15 @@ def with_values(asked: Namespace) -> list[Command]:
             for text, name in given
             for value in values.split(",")
         ]
+    if not all(text.strip() for text, _ in given):
+        wrong, needed = "there is nothing in it", "a line for /bin/sh is needed"
+        raise ConfigError("command", "''", wrong, needed, "write one")
+    for text, name in given:
+        try:
+            f"{text}{name}".encode()
+        except UnicodeEncodeError as error:
+            wrong, do = "it is not UTF-8", "write it so, or name the file by a link"
+            raise ConfigError("command", repr(text), wrong, str(error), do) from None
     for option in ("revisions", "try", "precisions", "strategies"):
         if getattr(asked, option) and len(given) != 1:
             raise ConfigError(
@@ -521,7 +538,7 @@ def finished(given: list[Command], asked: Namespace) -> list[Command]:
     found: list[Command] = []
     for number, (command, cwd, env, name) in enumerate(zip(given, *options.values(), strict=True)):
         letter = string.ascii_uppercase[number] if number < 26 else f"C{number + 1}"
-        name = one_line(name or command.name or letter)
+        name = one_line(name or command.name) or letter
         while folder_name(name) in {folder_name(other.name) for other in found}:
             name = f"{name} ({letter})"
         folder = command.folder / (cwd or "")
@@ -538,7 +555,15 @@ def finished(given: list[Command], asked: Namespace) -> list[Command]:
             wrong = f"the command names its Python, {folders}/{own}"
             allowed = "python alone is that of the environment"
             raise ConfigError("--env", env, wrong, allowed, "write that")
-        variables = {**command.variables, **(environment(env) if env else {})}
+        if (
+            cwd
+            and command.copy
+            and not folder.resolve().is_relative_to(command.copy.root.resolve())
+        ):
+            wrong = "all revisions would run in it"
+            allowed = "a folder of the repository is allowed"
+            raise ConfigError("--cwd", cwd, wrong, allowed, "name it from the working folder")
+        variables = {**command.variables, **({} if env is None else environment(env))}
         found.append(replace(command, name=name, folder=folder, variables=variables))
     return found
 
@@ -546,9 +571,14 @@ def finished(given: list[Command], asked: Namespace) -> list[Command]:
 def environment(venv: str) -> dict[str, str]:
     """The variables of a command that runs in a virtual environment."""
     folder = Path(venv).absolute()
-    if not (folder / "bin" / "python").exists():
+    python = folder / "bin" / "python"
+    if not (python.is_file() and os.access(python, os.X_OK)) or os.pathsep in str(folder):
         raise ConfigError(
-            "--env", venv, "it has no bin/python", "a virtual environment has", "name one"
+            "--env",
+            venv,
+            "it has no bin/python",
+            "a virtual environment, and no :, does",
+            "name one",
         )
     path = f"{folder / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     return {"PATH": path, "VIRTUAL_ENV": str(folder), "PYTHONHOME": ""}

@@ -68,6 +68,8 @@ def times_as_many(own: StepBatch, first: StepBatch) -> float | str:
         ends = zip(own.fewest, own.most, first.fewest, first.most, strict=True)
         overlap = all(low <= most and least <= high for low, high, least, most in ends)
         return 1.0 if overlap else "they vary from step to step, as the nodes of graphs do"
+    if not (first.examples[0] and first.elements):  # an empty tensor
+        return 1.0 if own == first else "one of them gets no elements"
     ratio, elements = own.examples[0] / first.examples[0], own.elements / first.elements
     if 1 in (ratio, elements):
         return 1.0

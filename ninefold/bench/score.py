@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -168,8 +169,8 @@ def score_of(log: Path, command: Command, score: re.Pattern[str] | str) -> float
     log: with its output. score: as of `Rule`.
     """
     if isinstance(score, re.Pattern):
-        found = [*score.finditer(tail(log, LARGEST_LOG))]
-        said = (found[-1].group(1) if score.groups else found[-1].group()) if found else "no match"
+        found = deque(score.finditer(tail(log, LARGEST_LOG)), maxlen=1)
+        said = (found[0].group(bool(score.groups)) if found else None) or "no match"
         where = f"the last match of {score.pattern}"
     else:
         said, where = str(in_folder(log, score)), score
@@ -207,8 +208,8 @@ def in_folder(log: Path, score: str) -> object:
     events = event_accumulator.EventAccumulator(str(folder / name.lstrip("/")))
     try:
         return events.Reload().Scalars(key)[-1].value
-    except (KeyError, IndexError) as error:
-        return f"no scalar {error} of TensorBoard"
+    except Exception as error:  # whatever a folder that is none of its own makes it raise
+        return f"no scalar of TensorBoard: {type(error).__name__} {error}"
 
 
 def seeded(command: Command, seed: int, said: Path) -> Command:

@@ -44,7 +44,7 @@ def read(path: Path) -> list[dict[str, Any]]:
         if all(isinstance(each, dict) and isinstance(each.get("verdict"), str) for each in found):
             return found
         wrong = "a line of it is no judgement"
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         wrong = f"it cannot be read ({error})"
     raise ConfigError(OPTION, path, wrong, "a line of JSON for each", "name a new file")
 

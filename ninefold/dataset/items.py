@@ -299,11 +299,16 @@ class Items:
 
     def _pair_of(self, value: Any, count: int) -> tuple[Tree, Tree]:
         """What a collate_fn returns of `count` items, if it is a pair of inputs and targets."""
+        from torch import Tensor
+
         pair = isinstance(value, tuple | list) and len(value) == 2
-        shapes = [getattr(leaf, "shape", ()) for leaf in leaves(value)]
-        if pair and all(shape and shape[0] == count for shape in shapes):
+        rows = [isinstance(leaf, Tensor | Collated) and leaf.shape[:1] for leaf in leaves(value)]
+        if pair and all(of == (count,) for of in rows):
             return value[0], value[1]
-        found = each(lambda leaf: list(getattr(leaf, "shape", [])) or type(leaf).__name__, value)
+        found = each(
+            lambda leaf: list(leaf.shape) if isinstance(leaf, Tensor) else type(leaf).__name__,
+            value,
+        )
         raise ConfigError(
             self.field,
             "DataLoader",

@@ -95,6 +95,7 @@ def main(arguments: Sequence[str]) -> int:
 def run(words: Sequence[str]) -> None:
     """Raises Failure: with --fail Parted of trainings that part."""
     asked = bench.parse(words, parser())
+    bench.require_effects(asked)
     if asked.json:
         output.require_writable("--json", asked.json)
     with output.own_folder(asked.keep) as keep, guarded(scratch()) as at_end:
@@ -108,11 +109,16 @@ def run(words: Sequence[str]) -> None:
             found = two_starts(one, keep, asked.steps)
         else:
             found = compared((one, other), keep, asked)
-    print(found["text"], file=sys.stderr if asked.json == output.STDOUT else sys.stdout)
+    print(printable(found["text"]), file=sys.stderr if asked.json == output.STDOUT else sys.stdout)
     if asked.json:
         output.write("--json", asked.json, output.as_json(found))
     if asked.fail and found["kind"] not in EQUAL:
         raise Parted("command", other.text, "it parts", str(found["kind"]), "see above")
+
+
+def printable(text: str) -> str:
+    """Lines without control characters: a script names its layers."""
+    return "".join(each if each.isprintable() or each == "\n" else " " for each in text)
 
 
 def two(asked: Namespace, made: Sequence[Copy]) -> list[Command]:

@@ -323,8 +323,8 @@ def factor(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> float | No
 def of_factor(case: Case, ratio: float) -> Evidence:
     """What one factor for all gradients means."""
     times, (that, small, this, big) = max(ratio, 1 / ratio), case.sides[ratio < 1]
-    losses = [table(of, {})["loss", "loss"].total for of in (small, big)]
-    by_loss = losses[0] != 0 and is_near(losses[1] / losses[0], times)
+    losses = [each.total for of in (small, big) if (each := table(of, {}).get(("loss", "loss")))]
+    by_loss = len(losses) == 2 and losses[0] != 0 and is_near(losses[1] / losses[0], times)
     what = f"in {this.name} {'the loss is' if by_loss else 'gradients are'} {times:.3g} times as"
     values = {"what": f"{what} large as in {that.name}", "name": this.name, "than": that.name}
     (ranks, micro), (ranks_of_small, micro_of_small) = shape(big), shape(small)

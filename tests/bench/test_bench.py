@@ -274,6 +274,11 @@ def test_an_option_without_an_effect_is_refused(scripts, refused_at_once, option
     assert refused_at_once(*options, FAST).startswith(f"error: {line}")
 
 
+def test_values_that_leave_no_command_and_a_name_that_is_given_twice_are_refused(refused_at_once):
+    assert "there is nothing in it" in refused_at_once("--each=x= ,a", "{x}")
+    assert "given twice" in refused_at_once("--each=x=1,2", "--each=x=3", "echo {x}")
+
+
 def test_a_change_is_tried_in_one_folder(refused_at_once):
     line = refused_at_once("--try", "--cwd=.", "--cwd=..", "true")
     assert line.startswith("error: --cwd=..: it has no effect with --try, which takes one; ")

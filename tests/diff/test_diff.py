@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from ninefold.bench.contestant import INJECT
+from ninefold.diff.__main__ import main
 from ninefold.diff.compare import Entry, distance
 from tests.conftest import Shell
 from tests.diff.plants import HERE, PLANTS, PYTHON, wrong
@@ -104,3 +105,34 @@ def test_ninefolds_own_ddp_computes_what_one_process_does(shell: Shell) -> None:
         "-m", "ninefold", "diff", "--json=-", one, one.replace("=none", "=ddp"), code=0
     )
     assert json.loads(done.stdout)["kind"] == "rounding", done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--revisions", "A", "B", "--strategies", "none", "--", "x"), "--revisions=A, B: "),
+        (("--kill-after=2", "x"), "--kill-after=2: it has no effect without --resume; "),
+    ],
+)
+def test_an_option_without_an_effect_is_refused(capsys, words, line):
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith(f"error: {line}")
+
+
+SUMS = """
+import sys, torch
+torch.manual_seed(0)
+net = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(9):
+    optimizer.zero_grad()
+    (net(torch.randn(3, 4) + float(sys.argv[1])) ** 2).mean().backward()
+    optimizer.step()
+"""
+
+
+def test_inputs_that_come_from_no_loader_are_told_apart_by_their_values(shell: Shell) -> None:
+    (shell.folder / "sums.py").write_text(SUMS)
+    command = ("-m", "ninefold", "diff", "--only", "--steps=3")
+    done = shell.run(*command, *(f"{PYTHON} sums.py {shift}" for shift in (0, 1)), code=0)
+    assert done.stdout.startswith("At step 1: "), done.stdout

@@ -202,7 +202,8 @@ class Recorder:
                 self.note("input", name, tensor, by_example=True)
                 if name == self.names[id(module)]:
                     each = rows(readable(tensor)).double()
-                    self.examples.append(project(each, self.numbers(each.device)).tolist())
+                    own = project(each, self.numbers(each.device)).tolist()
+                    self.examples.append([name, own])
 
     @quiet
     def after(self, module, found):
@@ -425,12 +426,18 @@ def name_of(loader):
     data = loader._dataset
     try:
         return f"{type(data).__name__}[{len(data)}]"
-    except (TypeError, NotImplementedError):
+    except Exception:  # it is the user's: some have no length, and some know none
         return type(data).__name__
 
 
 def plain_number(index):
-    return index if isinstance(index, (int, str)) else int(index)
+    """An index as JSON has it; of a sampler of the user's it may be of any kind."""
+    if isinstance(index, (int, str)):
+        return index
+    try:
+        return int(index)
+    except (TypeError, ValueError):
+        return repr(index)
 
 
 def replayed(name, index):

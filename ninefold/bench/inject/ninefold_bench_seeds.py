@@ -53,11 +53,12 @@ def move_seeds(module):
         module.seed(number)
     for name in ("seed", "manual_seed", "manual_seed_all", "default_rng"):
         if hasattr(module, name) and not (name == "seed" and module.__name__.startswith("torch")):
-            setattr(module, name, moved(getattr(module, name), number))
+            limit = 2**32 if module.__name__ == "numpy.random" and name == "seed" else None
+            setattr(module, name, moved(getattr(module, name), number, limit))
 
 
-def moved(function, number):
-    """A function of a seed that gets another one."""
+def moved(function, number, limit=None):
+    """A function of a seed that gets another one. limit: that its seeds are below."""
 
     @functools.wraps(function)
     def call(*given, **named):
@@ -65,10 +66,10 @@ def moved(function, number):
             return function(*given, **named)
         given, named = list(given), dict(named)
         if given:
-            given[0] = by(given[0], number)
+            given[0] = by(given[0], number, limit)
         elif "seed" in named or "a" in named:
             name = "seed" if "seed" in named else "a"
-            named[name] = by(named[name], number)
+            named[name] = by(named[name], number, limit)
         else:
             given = [number]
         NESTED.append(function)
@@ -83,8 +84,10 @@ def moved(function, number):
 NESTED = []
 
 
-def by(seed, number):
+def by(seed, number, limit=None):
     """Another seed: of a number the sum, of none the number itself; of other kinds as it is."""
     if seed is None:
         return number
-    return seed + number if isinstance(seed, int) else seed
+    if not isinstance(seed, int):
+        return seed
+    return (seed + number) % limit if limit and seed >= 0 else seed + number
