@@ -23,7 +23,12 @@ MAX_PART_CHARS = 600  # characters of a part of a line
 
 def one_line(text: str) -> str:
     """`text` on one line, without control characters: it may come from an untrusted file."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return " ".join(printable(text).split())
+
+
+def printable(text: str) -> str:
+    """`text` without control characters, but on as many lines."""
+    return "".join(c if c.isprintable() or c == "\n" else " " for c in text)
 
 
 def short(text: str) -> str:

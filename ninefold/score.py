@@ -65,7 +65,7 @@ ACCURACY = Score(SCORE)
 
 
 def by_present_keys(stored: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what was stored by the keys of today."""
+    """Return stored values under the keys of today, whichever version has written them."""
     former = any(key in stored for key in FORMER_KEYS if key != "score")
     if not former or "score_name" in stored or "version" in stored:
         return stored

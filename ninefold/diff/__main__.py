@@ -22,7 +22,7 @@ from ninefold.diff.kinds import answer, besides
 from ninefold.diff.resume import resumed
 from ninefold.diff.starts import record
 from ninefold.diff.twice import two_starts
-from ninefold.errors import ConfigError, Parted
+from ninefold.errors import ConfigError, Parted, printable
 from ninefold.exits import exit_code_of
 from ninefold.parser import Parser
 from ninefold.process import scratch
@@ -114,11 +114,6 @@ def run(words: Sequence[str]) -> None:
         output.write("--json", asked.json, output.as_json(found))
     if asked.fail and found["kind"] not in EQUAL:
         raise Parted("command", other.text, "it parts", str(found["kind"]), "see above")
-
-
-def printable(text: str) -> str:
-    """Lines without control characters: a script names its layers."""
-    return "".join(each if each.isprintable() or each == "\n" else " " for each in text)
 
 
 def two(asked: Namespace, made: Sequence[Copy]) -> list[Command]:

@@ -87,7 +87,7 @@ class RoundSchedule:
         return self._left[entry.round]
 
     def to_come(self, stage: int) -> int:
-        """Number of runs left, with a budget of the rounds begun: which others fit is not known."""
+        """Return the number of runs left; with a budget, of rounds begun: the rest may not fit."""
         budgeted = self._settings["budget"] is not None
         due = 0 if budgeted else max(stage - len(self._recording.rounds), 0)
         return sum(map(len, self._left.values())) + len(self._plan.cells) * due
