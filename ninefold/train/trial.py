@@ -43,7 +43,8 @@ from ninefold.model import not_a_tensor, picked
 from ninefold.task.other_parameters import other_parameters
 from ninefold.tree import call, each, leaves, rows, shapes
 
-OF_DTYPES = "dtype", "scalar type", "point type", "output type"  # in torch's errors
+# In torch's errors.
+OF_DTYPES = "dtype", "scalar type", "point type", "output type", "not implemented for '"
 
 Batch = tuple[Any, Any]  # inputs and targets, prepared
 

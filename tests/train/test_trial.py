@@ -138,6 +138,7 @@ def raising(error: Exception) -> Callable[..., Any]:
          r"model=net: .*; return inputs as floats, classes as whole numbers \(label.long"),
         (Net(), Own(loss=raising(KeyError("gone"))), "model=net: .*test_trial.py:.*KeyError"),
         (Net(lambda net, x: F.linear(x.byte(), torch.eye(5))), Own(), "model=net: .*return inputs"),
+        (Net(lambda net, x: x.bool().softmax(1)), Own(), "model=net: .*'Bool'; return inputs"),
     ],
 )  # fmt: skip
 def test_a_training_step_that_fails_is_told_before(network, task, line):
