@@ -250,10 +250,19 @@ def restored(
 
 
 def of_checkpoint(path: Path, trust: bool) -> Restored:
-    """The network of a checkpoint and its job, where no command adds to them. Raises Failure."""
+    """The network of a checkpoint and its job, where no command adds to them. Raises Failure.
+
+    It is on the CPU, and of the dtype of its run, whatever the caller's defaults are.
+    """
     keys = ("weights", "batch_size", "threads", "device", "loader", "launch")
     given = {"checkpoint_file": str(path), "trust": trust, "load": {"partial": None}}
-    found = restored(OmegaConf.create({**given, **dict.fromkeys(keys)}))
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.device("cpu"):
+            found = restored(OmegaConf.create({**given, **dict.fromkeys(keys)}))
+    finally:
+        torch.set_default_dtype(dtype)
     found.require_complete(partial=None)
     found.require_finite()
     return found
