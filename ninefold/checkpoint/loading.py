@@ -22,7 +22,6 @@ from ninefold.machine import available_memory
 SAFETENSORS = ".safetensors"
 CONTAINERS = (Mapping, list, tuple, set)
 MAX_CONTAINERS, MAX_DEPTH = 1_000_000, 100  # a content of 10,000 tensors has 10,000 containers
-ALWAYS_ALLOWED = 1 << 20  # bytes that a tensor may claim whatever its file has: some are expanded
 
 
 def reader_of(path: Path, field: str) -> Callable[[Path, str], dict[str, Any]]:
@@ -115,6 +114,7 @@ def require_bounded(tree: Any, size: int) -> None:
     """Raise ValueError if what was read from a file of `size` bytes is far larger than that.
 
     A few bytes can claim a tensor of any shape, or lists that hold each other without an end.
+    A tensor of 1 MiB is allowed in any file: some are expanded.
     """
     left = [(tree, 0)] if isinstance(tree, (Tensor, *CONTAINERS)) else []
     seen = scanned = 0
@@ -122,7 +122,7 @@ def require_bounded(tree: Any, size: int) -> None:
         node, depth = left.pop()
         if isinstance(node, Tensor):
             plain = node.layout == torch.strided and not node.is_meta  # others never fit a model
-            if plain and node.numel() * node.element_size() > max(size, ALWAYS_ALLOWED):
+            if plain and node.numel() * node.element_size() > max(size, 1 << 20):
                 raise ValueError(
                     f"a tensor in it claims {list(node.shape)}, the file {size:,} bytes"
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -35,13 +36,16 @@ def names(checkpoints: Path) -> list[str]:
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether there is a file or, of a sharded checkpoint, a folder of this name."""
-    return path.is_dir() if path.suffix == SHARDED else path.is_file()
+    """Whether there is a file or, of a sharded checkpoint, a folder of this name.
+
+    A name that no file can have, as one that is too long, is an error for a Path.
+    """
+    return os.path.isdir(path) if path.suffix == SHARDED else os.path.isfile(path)
 
 
 def named(path: Path, which: str = "last") -> Path:
     """The checkpoint at `path`; in a run folder the one called `which`, of either format."""
-    if not path.is_dir() or path.suffix == SHARDED:
+    if not os.path.isdir(path) or path.suffix == SHARDED:
         return path
     folder, files = path / "checkpoints", {}
     with suppress(OSError):
@@ -59,7 +63,7 @@ def required(field: str, given: object, which: str = "last") -> Path:
 
     Raises CheckpointError if there is none.
     """
-    file = named(Path(str(given)).expanduser().absolute(), which)
+    file = named(Path(os.path.expanduser(str(given))).absolute(), which)
     if not is_checkpoint(file):
         raise CheckpointError(
             field, given, "no such checkpoint", f"looked for {file}", "name a run folder or a file"

@@ -31,7 +31,6 @@ from ninefold.extensions import SHARDED
 from ninefold.files import mount_of, sync
 
 STEP = re.compile(rf"step-(\d{{8,}})(-\d+)?(\{WHOLE}|\{SHARDED})")
-INODES = 6  # that a save takes where links count: folder, manifest, file, and three names
 log = logging.getLogger(__name__)
 
 
@@ -172,11 +171,12 @@ class Checkpoints:
             self._sweep()
         mount = mount_of(self.folder)
         needed, free = amount(size), "an unknown amount"
+        inodes = 6  # where links count: folder, manifest, file, and three names
         with suppress(OSError):
             room = os.statvfs(mount)
             free = amount(room.f_bavail * room.f_frsize)
-            if room.f_files and room.f_favail < INODES:
-                needed, free = f"{needed} and {INODES} inodes", f"{free} and {room.f_favail} inodes"
+            if room.f_files and room.f_favail < inodes:
+                needed, free = f"{needed} and {inodes} inodes", f"{free} and {room.f_favail} inodes"
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         earlier = any(os.path.exists(self.folder / f"last{end}") for end in (WHOLE, SHARDED))
         return ResourceError(

@@ -21,13 +21,6 @@ from ninefold.checkpoint.store import Checkpoints
 from ninefold.engine.state import copied
 from ninefold.progress import say
 
-ALIGNED = 64  # bytes; where a part of the staging block may begin: a cache line, and any dtype
-PORTABLE = 1  # cudaHostRegisterPortable: page-locked for every GPU of the process
-# Priority (niceness) of the writing thread. While training keeps both of two cores busy, a write of
-# 684 MB takes 3.4 s (2.1 s with 0); the steps run at 0.75 of their speed (0.44 with 0) meanwhile
-# and lose 0.9 s in all (1.1 s with 0).
-NICE = 5
-
 
 class Writer(ABC):
     """What a run saves its checkpoints with; what goes wrong in a save is told by the next `wait`.
@@ -102,8 +95,11 @@ class AsyncWriter(Writer):
         super().wait()
 
     def _write(self, content: Mapping[str, Any], best: bool) -> None:
+        # While training keeps both of two cores busy, a write of 684 MB takes 3.4 s (2.1 s with
+        # niceness 0); the steps run at 0.75 of their speed (0.44 with 0) meanwhile and lose 0.9 s
+        # in all (1.1 s with 0).
         if sys.platform == "linux":  # elsewhere niceness is of the process
-            os.nice(NICE)
+            os.nice(5)
         try:
             self.checkpoints.save(content, best)
         except BaseException as error:
@@ -179,9 +175,10 @@ class Shape:
 
 def arranged(sizes: Sequence[int]) -> tuple[list[int], int]:
     """Where parts of these `sizes` begin in a block, each aligned, and the size of the block."""
+    aligned = 64  # bytes: a cache line, and any dtype
     places, end = [], 0
     for size in sizes:
-        start = -(-end // ALIGNED) * ALIGNED
+        start = -(-end // aligned) * aligned
         places.append(start)
         end = start + size
     return places, end
@@ -217,7 +214,8 @@ def lock(address: int, size: int, device: torch.device) -> int:
     Returns CUDA's error code, 0 if there is none. Sandboxes such as gVisor refuse to lock memory,
     and so does a limit on it.
     """
-    code = int(torch.cuda.cudart().cudaHostRegister(address, size, PORTABLE))
+    portable = 1  # cudaHostRegisterPortable: page-locked for every GPU of the process
+    code = int(torch.cuda.cudart().cudaHostRegister(address, size, portable))
     if code:
         with suppress(RuntimeError):  # CUDA keeps an error until it is asked: by any next kernel
             torch.ones(1, device=device)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ninefold.dataset import Dataset, Examples, Split, checked
+from ninefold.dataset.images import ImageTree
 from ninefold.errors import DataError
 from ninefold.files import read_bytes
 from ninefold.progress import bar
@@ -22,7 +23,6 @@ FILES: dict[Split, list[str]] = {
     "test": ["test_batch"],
 }
 BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
-MAX_BYTES = 1 << 26  # bytes of a file: twice those of the set
 RECORD = 1 + 3 * 32 * 32  # a label byte, then planes of red, green and blue
 
 
@@ -53,9 +53,7 @@ class CIFAR10(Dataset):
                     f"fetch it by other means and put {BINARY} or {PYTHON} there",
                 ) from error
         if self._folder() is None:
-            raise DataError(
-                "dataset.root",
-                self.root,
+            raise self._tree.wrong(
                 "CIFAR-10 is not there",
                 f"looked for {BINARY} and {PYTHON} in {Path(self.root).expanduser().absolute()}",
                 "set dataset.root to the folder that holds one of them, or dataset.download=true",
@@ -76,6 +74,10 @@ class CIFAR10(Dataset):
         examples = checked("CIFAR-10", self, Examples(images, records[:, 0].astype(np.int64)))
         return examples.first(self.limit_of(split))
 
+    @property
+    def _tree(self) -> ImageTree:
+        return ImageTree(self.root, f"{BINARY} or {PYTHON}")
+
     def _folder(self) -> Path | None:
         root = Path(self.root).expanduser()
         for folder in (root / BINARY, root / PYTHON, root):
@@ -89,7 +91,7 @@ class CIFAR10(Dataset):
         binary = folder / f"{name}.bin"
         path = binary if binary.is_file() else folder / name
         try:
-            data = read_bytes(path, MAX_BYTES)
+            data = read_bytes(path, 1 << 26)  # twice the bytes of the largest file
             if path == binary:
                 records = np.frombuffer(data, np.uint8).reshape(-1, RECORD)
             else:
@@ -97,17 +99,13 @@ class CIFAR10(Dataset):
                 labels = np.asarray(batch[b"labels"], np.uint8)
                 records = np.concatenate([labels[:, None], batch[b"data"]], axis=1)
         except Exception as error:  # a damaged pickle fails in any type
-            raise DataError(
-                "dataset.root",
-                self.root,
+            raise self._tree.wrong(
                 f"{path} cannot be read ({error})",
                 f"records of {RECORD} bytes, or the official pickle, are expected",
                 "fetch the set again",
             ) from error
         if records.shape != (10_000, RECORD):
-            raise DataError(
-                "dataset.root",
-                self.root,
+            raise self._tree.wrong(
                 f"{path} is not whole",
                 f"{len(records)} records found, 10000 expected",
                 "fetch the set again",

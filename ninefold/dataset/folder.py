@@ -85,8 +85,7 @@ class Folder(Dataset):
         return spread([path for of in classes.values() for path in of], self.limit_of(split))
 
     def _images(self, paths: Sequence[str]) -> ImageFiles:
-        channels, height, width = self.shape
-        return ImageFiles(paths, (channels, height, width), str(self.root), self.exif)
+        return ImageFiles(paths, tuple(self.shape), self._tree, self.exif)
 
     @property
     def _tree(self) -> ImageTree:

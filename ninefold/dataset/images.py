@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO, ClassVar, TypeVar
 
@@ -37,16 +35,23 @@ T = TypeVar("T")
 class ImageTree:
     """The folder `dataset.root` of a dataset of image files. All its methods raise DataError.
 
-    holds: what it must hold, for error lines.
+    holds: what it must hold, for error lines. kind, usable: what its files are, and which can be
+        read. field: the key that names it.
     """
 
     root: str | None
     holds: str
+    kind: str = "image"
+    usable: str = "whole files of 8 bits per channel that Pillow reads are"
+    field: str = "dataset.root"
 
     def wrong(self, wrong: str, found: str, do: str) -> DataError:
-        return DataError(
-            "dataset.root", "null" if self.root is None else self.root, wrong, found, do
-        )
+        return DataError(self.field, "null" if self.root is None else self.root, wrong, found, do)
+
+    def bad(self, path: str, wrong: str) -> DataError:
+        """The failure of the file `path`."""
+        said = f"{path} is no usable {self.kind} ({wrong})"
+        return self.wrong(said, self.usable, "replace or remove it")
 
     @property
     def path(self) -> Path:
@@ -125,26 +130,32 @@ class ImageTree:
 
     def require_readable(self, path: str) -> None:
         """Raise DataError unless `path` is a regular, readable file that is not empty."""
-        if wrong := unusable(path):
-            raise bad_image(str(self.root), path, wrong)
+        with self.reading(path):
+            if not os.path.getsize(path):
+                raise ValueError("it has 0 bytes")
+            if not os.access(path, os.R_OK):
+                raise ValueError("permission denied")
+
+    @contextmanager
+    def reading(self, path: str, in_file: bool = True) -> Iterator[None]:
+        """In the block `path` is read; an error in it is raised as that of a bad file.
+
+        Damaged files raise many types; opening what has become a FIFO would block for ever.
+        in_file: whether `path` is a file, and no other name of an image.
+        """
+        try:
+            if in_file:
+                require_regular(os.stat(path), path)
+            yield
+        except (MemoryError, Failure):
+            raise
+        except Exception as error:  # the name need not be said twice
+            raise self.bad(path, reason(error).replace(f" {path!r}", "")) from error
 
 
 def splits_in(there: Callable[[str], object]) -> tuple[Split, ...]:
     """The splits, by which folders are `there`: without one for test, val is the test split."""
     return ("train", "val", "test") if there("val") and there("test") else ("train", "test")
-
-
-def unusable(path: str) -> str:
-    """Why `path` is not a regular, readable file that is not empty; "" if it is one."""
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        return error.strerror or type(error).__name__
-    if not stat.S_ISREG(status.st_mode):
-        return "it is no regular file"
-    if not status.st_size:
-        return "it has 0 bytes"
-    return "" if os.access(path, os.R_OK) else "permission denied"
 
 
 def require_shape(shape: Sequence[int]) -> None:
@@ -163,17 +174,6 @@ def require_shape(shape: Sequence[int]) -> None:
         )
 
 
-def bad_image(root: str, path: str, wrong: str, field: str = "dataset.root") -> DataError:
-    """The failure of an image. root: of its dataset, or another value of the key `field`."""
-    return DataError(
-        field,
-        root,
-        f"{path} is no usable image ({wrong})",
-        "whole files of 8 bits per channel that Pillow reads are",
-        "replace or remove it",
-    )
-
-
 def spread(items: Sequence[T], count: int | None) -> list[T]:
     """`count` of `items`, evenly spaced; all of them if there are no more, or for None."""
     count = len(items) if count is None else min(count, len(items))
@@ -188,7 +188,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def pixels(
-    file: str | BinaryIO, size: tuple[int, int, int], exif: bool = False, decode: bool = True
+    file: str | BinaryIO, size: tuple[int, ...], exif: bool = False, decode: bool = True
 ) -> npt.NDArray[np.uint8]:
     """Decode an image file: uint8 [channels, height, width].
 
@@ -228,8 +228,8 @@ class ImageFiles(FileArray):
     """Images in files, decoded to uint8 [n, channels, height, width] as `pixels` does it."""
 
     paths: Sequence[str]
-    size: tuple[int, int, int]
-    root: str
+    size: tuple[int, ...]
+    tree: ImageTree
     exif: bool = False
     dtype: ClassVar[type[np.uint8]] = np.uint8
 
@@ -237,7 +237,7 @@ class ImageFiles(FileArray):
         ignore_warnings()
 
     def decoded(self, path: str, decode: bool = True) -> npt.NDArray[np.uint8]:
-        with read_or(partial(bad_image, self.root, path), path):
+        with self.tree.reading(path):
             return pixels(path, self.size, self.exif, decode)
 
     def require_image(self, path: str) -> None:
@@ -256,20 +256,3 @@ def ignore_warnings() -> None:
 def reason(error: Exception) -> str:
     """Why a file could not be read, in the words of the system or of a library."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
-
-
-@contextmanager
-def read_or(unusable: Callable[[str], DataError], path: str = "") -> Iterator[None]:
-    """In the block a file is read; an error in it is raised as `unusable(reason)`.
-
-    Damaged files raise many types; opening what has become a FIFO would block for ever.
-    path: of the file, which the reason need not repeat.
-    """
-    try:
-        if path:
-            require_regular(os.stat(path), path)
-        yield
-    except (MemoryError, Failure):
-        raise
-    except Exception as error:
-        raise unusable(reason(error).replace(f" {path!r}", "")) from error

@@ -48,7 +48,6 @@ Index = tuple[Split, Rows, int, int]  # the items of a batch, as an epoch of a s
 LOOK = 1.0  # seconds between looks whether all workers are alive
 # What is missing, most often, where a worker ended so.
 SHORT = {-signal.SIGKILL: "memory", -signal.SIGBUS: "room in /dev/shm (docker --shm-size)"}
-BEFORE_EXIT = 100  # priority among what multiprocessing calls before it waits for its processes
 
 
 class InWorker(Exception):
@@ -154,7 +153,8 @@ class ItemLoader:
         signal_handling._remove_worker_pids(id(self._answers))
         self._answers._worker_pids_set = False  # type: ignore[attr-defined]
         self._processes = [*set(multiprocessing.active_children()) - before]
-        util.Finalize(self, _close, args=(self._processes,), exitpriority=BEFORE_EXIT)
+        # With any priority it is called before multiprocessing waits for its processes.
+        util.Finalize(self, _close, args=(self._processes,), exitpriority=100)
 
     def read(self, split: Split, batches: Sequence[Rows], seed: int = 0, epoch: int = 0) -> Reading:
         """For each of `batches` inputs and targets of its items, read ahead.

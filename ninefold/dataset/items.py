@@ -37,9 +37,6 @@ from ninefold.types import Key
 if TYPE_CHECKING:  # the checks before the start import it when they collate
     from torch import Tensor
 
-LOOKED_AT = 8  # items that are looked at before the start
-COMPARED = 16  # items that are read in two epochs to see whether they may be cached
-MAX_ITEMS = 2**32  # their numbers seed generators as 32 bits
 TO_TENSOR = (
     "add the transform v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]) of "
     "torchvision.transforms"
@@ -86,9 +83,9 @@ class Items:
             count = len(self.data)
         except Exception as error:
             raise raised(self.field, self.name, "its length", error) from error
-        if not 0 < count < MAX_ITEMS:
+        if not 0 < count < 2**32:  # the numbers of items seed generators as 32 bits
             wrong = f"it has {count or 'no'} items"
-            raise self.wrong(wrong, f"1 to {MAX_ITEMS} can be shuffled", "see its arguments")
+            raise self.wrong(wrong, f"1 to {2**32} can be shuffled", "see its arguments")
         return count
 
     @cached_property
@@ -160,10 +157,10 @@ class Items:
         return inputs, targets
 
     def looked_at(self) -> tuple[Tree, Tree]:
-        """A batch of the first items and of some all over the set."""
+        """A batch of the first four items and of four all over the set."""
         last = len(self) - 1
-        first, spread = np.arange(LOOKED_AT // 2), np.linspace(0, last, LOOKED_AT // 2)
-        return self.batch(np.unique(np.append(first.clip(max=last), spread.astype(np.int64))))
+        spread = np.linspace(0, last, 4).astype(np.int64)
+        return self.batch(np.unique(np.append(np.arange(4).clip(max=last), spread)))
 
     def require_usable(self) -> None:
         """Raise DataError if one of those that are looked at is no use, or if they are masks with
@@ -180,9 +177,9 @@ class Items:
     def require_no_random_transforms(self, cache: str) -> None:
         """Raise DataError if an item differs when it is read again, which dataset.cache forbids.
 
-        The first items are compared: a transform that changes half of them is missed once in 2^16.
+        Of 16 items: a transform that changes half of them is missed once in 2^16.
         """
-        rows = np.arange(min(COMPARED, len(self)))
+        rows = np.arange(min(16, len(self)))
         two = [leaves(self.batch(rows, 0, epoch)[0]) for epoch in (0, 1)]
         changed = [
             row
@@ -257,10 +254,12 @@ class Items:
         """What default_collate stacks of an item. Raises DataError for what makes no tensor."""
         try:
             found = [*parts(item, None if self.whole else ("input", "target"))]
-        except RecursionError as error:
+            for name, part in found:
+                self._require_tensor(f"the {name} of item {number}", part)
+        except Failure:
+            raise
+        except Exception as error:  # it holds itself, or does not say its shape
             raise raised(self.field, self.name, f"item {number}", error) from error
-        for name, part in found:
-            self._require_tensor(f"the {name} of item {number}", part)
         return [part for _, part in found]
 
     def _require_tensor(self, name: str, part: Any) -> None:
@@ -283,18 +282,19 @@ class Items:
         """The failure for items that do not make a batch."""
         if self.collate is not None:
             return raised(self.field, self.name, "its collate_fn", error)
-        # The first item that does not go with the first of all says more than torch's message.
+        # The first item that makes no batch, alone or with the first of all, says more than torch.
         for number, item in zip(rows.tolist(), items, strict=True):
             self._stacked(number, item)
-            try:
-                collate([items[0], item])
-            except Exception as apart:
-                return self.wrong(
-                    f"item {number} makes no batch with item {rows[0]}",
-                    error_text(apart),
-                    "resize, pad or convert them in the class, or give a DataLoader whose "
-                    "collate_fn does it to ninefold.compare",
-                )
+            for batch, beside in (([item], ""), ([items[0], item], f" with item {rows[0]}")):
+                try:
+                    collate(batch)
+                except Exception as apart:
+                    return self.wrong(
+                        f"item {number} makes no batch{beside}",
+                        error_text(apart),
+                        "resize, pad or convert them in the class, or give a DataLoader whose "
+                        "collate_fn does it to ninefold.compare",
+                    )
         return raised(self.field, self.name, "a batch of its items", error)
 
     def _pair_of(self, value: Any, count: int) -> tuple[Tree, Tree]:

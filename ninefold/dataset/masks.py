@@ -7,7 +7,6 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +21,6 @@ from ninefold.dataset.images import (
     OPENED,
     ImageFiles,
     ImageTree,
-    bad_image,
-    read_or,
     require_limit,
     require_shape,
     splits_in,
@@ -228,12 +225,10 @@ class Masks(Dataset):
         return ImageTree(self.root, HOLDS)
 
     def _images(self, paths: Sequence[str]) -> ImageFiles:
-        channels, height, width = self.shape
-        return ImageFiles(paths, (channels, height, width), str(self.root))
+        return ImageFiles(paths, tuple(self.shape), self._tree)
 
     def _masks(self, paths: Sequence[str]) -> MaskFiles:
-        _, height, width = self.shape
-        return MaskFiles(paths, (height, width), self._tree, self._numbers)
+        return MaskFiles(paths, tuple(self.shape[1:]), self._tree, self._numbers)
 
     @property
     def _numbers(self) -> ClassNumbers:
@@ -322,8 +317,6 @@ class MaskFiles(MaskArray):
     pixel: the cut that `pixels` makes of its image.
     """
 
-    size: tuple[int, int]
-
     def require_fit(self, path: str, image: str) -> None:
         """Raise DataError unless the header of a mask is that of a mask of `image`."""
         with Image.open(image) as opened:
@@ -347,7 +340,7 @@ class MaskFiles(MaskArray):
 
     def _stored(self, path: str, decode: bool = True) -> npt.NDArray[Any]:
         """A mask's pixels as they are stored [height, width]; without `decode` only their shape."""
-        with read_or(partial(bad_image, str(self.tree.root), path), path), Image.open(path) as mask:
+        with self.tree.reading(path), Image.open(path) as mask:
             require_limit(mask)
             kind, mode = mask.format, mask.mode
             if decode:

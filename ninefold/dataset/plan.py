@@ -20,12 +20,8 @@ from ninefold.machine import available_memory, cores, shared_memory
 from ninefold.numbers import counted
 from ninefold.tree import leaves
 
-MAX_THREADS = 8  # threads that `auto` starts at most
-MAX_PROCESSES = 16  # the same of processes
+MAX_PROCESSES = 16  # that `auto` starts at most
 UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-AUTO_SHARE = 1 / 16  # of a GPU's memory that resident=auto takes at most; of all of it, so that
-#                 runs that are compared agree, whatever is free when each of them starts
-FREE_SHARE = 1 / 2  # of what is free there that true takes at most
 
 
 @dataclass(frozen=True)
@@ -116,7 +112,7 @@ def on_host(
 
     workers: threads, or processes where examples have a reader. auto: none for arrays in memory;
         else threads, as many as `share` of the `free` bytes of memory and the cores allow, up to
-        MAX_THREADS. On a CPU one, as training uses the cores. Where examples have a reader
+        eight. On a CPU one, as training uses the cores. Where examples have a reader
         `processes_ahead`, or none if all of these together would need more.
     pinned: auto: on CUDA.
     free, cores, shared: of this host, the last one bytes of /dev/shm; None: not known.
@@ -147,7 +143,7 @@ def on_host(
     elif workers == "auto":
         spare = (cores or 1) // context.local_size - 1 if on_gpu else 1
         arrays = leaves(examples.inputs)
-        count = 0 if all(map(in_memory, arrays)) else max(0, min(MAX_THREADS, fitting, spare))
+        count = 0 if all(map(in_memory, arrays)) else max(0, min(8, fitting, spare))
     else:
         count = workers
     needed = slots(count)
@@ -186,7 +182,8 @@ def resident_bytes(
     """Return the bytes of `sets` if they are to be copied to `device`, else 0.
 
     asked: dataset.resident. auto: on CUDA, sets that are arrays in memory and together take no more
-        than AUTO_SHARE. true: they must be, and may take FREE_SHARE of what is free.
+        than 1/16 of all there is, so that runs that are compared agree, whatever is free when each
+        of them starts. true: they must be, and may take half of what is free.
     memory: the free and the total bytes of the GPU.
     Raises ConfigError where they must and cannot.
     """
@@ -197,11 +194,11 @@ def resident_bytes(
     fitting = all(map(in_memory, arrays))
     size = sum(nbytes(array) for array in arrays) if fitting else 0
     free, total = memory
-    if fitting and not on_cpu and size <= (FREE_SHARE * free if must else AUTO_SHARE * total):
+    if fitting and not on_cpu and size <= (free / 2 if must else total / 16):
         return size
     if not must:
         return 0
-    wrong = f"the examples take {amount(size)}, more than {FREE_SHARE:g} of the GPU's free memory"
+    wrong = f"the examples take {amount(size)}, more than 0.5 of the GPU's free memory"
     if on_cpu:
         wrong = f"there is no GPU to copy the examples to (device {device})"
     elif not fitting:

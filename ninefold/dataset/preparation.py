@@ -20,8 +20,7 @@ from ninefold.dataset.arrays import Rows
 from ninefold.errors import ConfigError
 from ninefold.tree import Tree, each
 
-AT_ONCE = 8  # images that a CPU resizes: few enough to be in its cache when they are scaled
-PIECE = 2**19  # values that a CPU converts at a time, for the same reason
+PIECE = 2**19  # values that a CPU converts at a time: few enough to stay in its cache
 
 
 def random_bits(
@@ -170,7 +169,8 @@ class ImagePreparation:
             return self._normalize(images.to(torch.float32))
         shape = images.shape if size is None else (*images.shape[:2], size, size)
         floats = torch.empty(shape, memory_format=self.memory_format)
-        count = AT_ONCE if size else max(1, PIECE * len(images) // images.numel())
+        # So few that they are still in the cache when they are normalized.
+        count = 8 if size else max(1, PIECE * len(images) // images.numel())
         for some, into in zip(images.split(count), floats.split(count), strict=True):
             self._normalize(into.copy_(some if size is None else resized(some, size)))
         return floats

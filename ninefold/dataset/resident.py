@@ -16,9 +16,6 @@ from ninefold.dataset.preparation import to_device
 from ninefold.engine.batches import BatchReader
 from ninefold.tree import Tree, each, leaves
 
-SMALL = 64  # values of an example up to which those of a whole epoch are taken at once
-PIECE = 2**26  # bytes that are copied at a time: no second copy of a set is made on the host
-
 
 @dataclass(frozen=True)
 class Resident:
@@ -59,7 +56,7 @@ class Resident:
 
 def taken(values: Tensor, numbers: Tensor, sizes: Sequence[int]) -> Iterator[Tensor]:
     """The rows `numbers` of `values` in parts of these sizes; small rows by one kernel for all."""
-    if math.prod(values.shape[1:]) <= SMALL:
+    if math.prod(values.shape[1:]) <= 64:
         yield from values.index_select(0, numbers).split(list(sizes))
         return
     for some in numbers.split(list(sizes)):
@@ -67,10 +64,10 @@ def taken(values: Tensor, numbers: Tensor, sizes: Sequence[int]) -> Iterator[Ten
 
 
 def on_device(array: Array, device: torch.device) -> Tensor:
-    """A copy of all rows of `array` on `device`, made piece by piece."""
+    """A copy of all rows of `array` on `device`, in pieces of 64 MiB: the host makes no other."""
     first = torch.from_numpy(array[np.zeros(1, np.int64)])
     values = torch.empty((len(array), *array.shape[1:]), dtype=first.dtype, device=device)
-    step = max(1, PIECE // max(1, first.nbytes))
+    step = max(1, 2**26 // max(1, first.nbytes))
     for start in range(0, len(array), step):
         rows = np.arange(start, min(start + step, len(array)))
         values[start : start + step] = torch.from_numpy(array[rows])

@@ -37,6 +37,8 @@ class Classification(nn.Module):
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """The mean over the examples. target: classes, or shares of them float32 [n, classes]."""
         if target.is_floating_point():  # the network may have more outputs than there are classes
+            if target.ndim == 1:
+                raise no_classes(target)
             target = F.pad(target, (0, output.shape[1] - target.shape[1]))
         if self.criterion is None:
             smoothing = self.label_smoothing if self.training else 0.0
@@ -50,14 +52,7 @@ class Classification(nn.Module):
         more outputs than the dataset has classes can make.
         """
         if target.ndim != 1 or target.is_floating_point():
-            raise ConfigError(
-                "task",
-                "classification",
-                f"the targets are {str(target.dtype).removeprefix('torch.')} "
-                f"{list(target.shape[1:])}",
-                "a class number for each example is allowed",
-                "choose another task, or return class numbers",
-            )
+            raise no_classes(target)
         predicted = output.argmax(dim=1).clamp(max=self.classes)
         cells = target * (self.classes + 1) + predicted
         counts = counted(cells, self.classes * (self.classes + 1))
@@ -72,3 +67,14 @@ class Classification(nn.Module):
             each=dict(zip(named(names, len(shares)), shares, strict=True)),
             table=sums.cpu().numpy(),
         )
+
+
+def no_classes(target: Tensor) -> ConfigError:
+    """The failure for targets that are no class numbers."""
+    return ConfigError(
+        "task",
+        "classification",
+        f"the targets are {str(target.dtype).removeprefix('torch.')} {list(target.shape[1:])}",
+        "a class number for each example is allowed",
+        "choose another task, or return class numbers",
+    )

@@ -23,7 +23,6 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
     "l1": F.l1_loss,
     "huber": F.huber_loss,
 }
-R2_MARGIN = 0.01  # 1 % of the variance of the targets
 
 
 class Regression(nn.Module):
@@ -52,7 +51,7 @@ class Regression(nn.Module):
         require_known(loss, LOSSES)
         self.metric, self._unit = metric, unit or ""
         if metric == "r2":
-            self.score = Score("R2", "", "more", margin or R2_MARGIN)
+            self.score = Score("R2", "", "more", margin or 0.01)  # of the targets' variance
         else:
             self.score = Score(metric.upper(), self._unit, "less", margin)
         self._own = None if loss is None or isinstance(loss, str) else unreduced(loss)

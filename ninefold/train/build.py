@@ -426,11 +426,12 @@ def image_values(job: DictConfig, shape: Any) -> int | None:
     volumes. shape: dataset.shape.
     """
     channels, size = (job.model.get(f"input_{key}") for key in ("channels", "size"))
-    shapes = [one.shape for one in leaves(specs(shape))]
+    spec = specs(shape)
+    shapes = [one.shape for one in leaves(spec)]
     if any(len(one) not in (3, 4) for one in shapes):
         return None
-    if len(shapes) == 1:
-        own, *inner = shapes[0]
+    if isinstance(spec, ArraySpec):  # a tuple of one is not converted
+        own, *inner = spec.shape
         shapes = [(channels or own, *(inner if size is None else [size, size]))]
     values: int = sum(map(math.prod, shapes))
     return values

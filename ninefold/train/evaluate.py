@@ -191,7 +191,7 @@ class Restored:
         """Print which checkpoint was read and how it fits, on one line without secrets."""
         print(redact(one_line(f"{self.path}: {self.report}")), flush=True)
 
-    def require_complete(self, partial: bool) -> None:
+    def require_complete(self, partial: bool | None) -> None:
         """Raise CheckpointError unless all of the model was loaded, or `partial` is allowed."""
         if not self.report.complete and not partial:
             raise CheckpointError(
@@ -199,7 +199,7 @@ class Restored:
                 self.path,
                 f"it does not fit model={build.model_name(self.job)}",
                 f"{self.report!s}",
-                "choose the right model, or load.partial=true",
+                other_model(partial),
             )
 
     def require_finite(self) -> None:
@@ -250,11 +250,20 @@ def restored(
 
 
 def of_checkpoint(path: Path, trust: bool) -> Restored:
-    """The network of a checkpoint and its job, where no command adds to them. Raises Failure."""
+    """The network of a checkpoint and its job, where no command adds to them. Raises Failure.
+
+    It is on the CPU, and of the dtype of its run, whatever the caller's defaults are.
+    """
     keys = ("weights", "batch_size", "threads", "device", "loader", "launch")
-    given = {"checkpoint_file": str(path), "trust": trust, "load": {"partial": False}}
-    found = restored(OmegaConf.create({**given, **dict.fromkeys(keys)}))
-    found.require_complete(partial=False)
+    given = {"checkpoint_file": str(path), "trust": trust, "load": {"partial": None}}
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.device("cpu"):
+            found = restored(OmegaConf.create({**given, **dict.fromkeys(keys)}))
+    finally:
+        torch.set_default_dtype(dtype)
+    found.require_complete(partial=None)
     found.require_finite()
     return found
 
@@ -265,7 +274,7 @@ def _read(wanted: DictConfig, path: Path) -> Restored:
     stored = stored_job(content, path, wanted)
     job = overlay(stored, wanted, path)
     if not wanted.load.partial:
-        require_room(job, found, path)
+        require_room(job, found, path, other_model(wanted.load.partial))
     model = build.network(job)
     own = "format" in content and job.task == stored.get("task")
     saved = content.get("task") if own else None
@@ -295,7 +304,9 @@ def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
                 "null",
                 f"{path} does not say which {group} it is for",
                 f"found {sorted(set(job) & {*untrusted.EVALUATED}) or 'no configuration in it'}",
-                f"name one: {group}=...",
+                "load it into a network of yours"
+                if wanted.load.partial is None
+                else f"name one: {group}=...",
             )
     for key in ("batch_size", "threads", "device", "loader", "launch"):
         merged[key] = wanted[key]
@@ -339,10 +350,17 @@ def stored_job(content: Mapping[str, Any], path: Path, wanted: DictConfig) -> Di
     return OmegaConf.create(untrusted.for_evaluation(text, path, named, wanted.trust))
 
 
-def require_room(job: DictConfig, found: Mapping[str, Tensor], path: Path) -> None:
+def other_model(partial: bool | None) -> str:
+    """What to do where weights do not fit. partial: load.partial; None where no command has it."""
+    if partial is None:
+        return "choose another checkpoint, or use the code that it was trained by"
+    return "choose the right model, or load.partial=true"
+
+
+def require_room(job: DictConfig, found: Mapping[str, Tensor], path: Path, do: str) -> None:
     """Refuse to build a model that is far larger than the tensors to load into it.
 
-    Raises CheckpointError, ConfigError.
+    do: what the error says to do. Raises CheckpointError, ConfigError.
     """
     # By storage: a file of a few bytes can hold a tensor that claims to be huge.
     plain = [t for t in found.values() if t.layout == torch.strided]  # others never fit
@@ -354,5 +372,5 @@ def require_room(job: DictConfig, found: Mapping[str, Tensor], path: Path) -> No
             path,
             f"it does not fit model={build.model_name(job)}",
             f"the model takes {wanted:,} bytes, the file holds {held:,}",
-            "choose the right model, or load.partial=true",
+            do,
         )

@@ -23,7 +23,7 @@ from ninefold.model import Pretrained
 from ninefold.progress import say
 from ninefold.secrets import redact
 from ninefold.train.freeze import below
-from ninefold.train.optimizer import SAME_ORDER, names_in
+from ninefold.train.optimizer import SAME_ORDER, names_in, require_shapes
 
 LOADED = ("model", "optimizer", "average")  # what `Parallel.load` takes, in parts where it shards
 
@@ -167,6 +167,7 @@ def restore(
         if names_in(groups) != names_in(state.optimizer.param_groups):
             said = "its optimizer has other groups of parameters, or in another order"
             raise CheckpointError("resume", path, said, *SAME_ORDER)
+        require_shapes(saved["optimizer"]["state"], state.optimizer)
         state.restore(saved, parallel, context)
     except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
         if memory_failure(error, "a run was being resumed"):

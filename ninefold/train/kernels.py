@@ -18,7 +18,6 @@ from ninefold.tree import Tree, leaves
 
 AUTO, CONTIGUOUS = "auto", "contiguous_format"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # glibc's malloc.h
-LARGE = 1 << 20  # bytes
 GRAPHS_FROM = 3  # the step from which on a CUDA graph is replayed, after warm-up and recording
 
 
@@ -124,14 +123,14 @@ def keep_freed() -> None:
 
 
 def give_back_freed() -> None:
-    """Have malloc return what it keeps to the kernel, and freed blocks of LARGE bytes at once.
+    """Have malloc return what it keeps to the kernel, and freed blocks of 1 MiB or more at once.
 
     So does glibc by default, until it has learned from a program's use not to. After `keep_freed`
     only the first of the two is done. Where parameters are gathered for a short time only, memory
     that is kept would be as much as if they were never dropped.
     """
     if platform.libc_ver()[0] == "glibc":
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE)
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 1 << 20)
         ctypes.CDLL(None).malloc_trim(0)
 
 

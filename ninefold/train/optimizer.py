@@ -149,6 +149,24 @@ def require_same_groups(
         )
 
 
+def require_shapes(
+    states: Mapping[int, Mapping[str, Any]], optimizer: torch.optim.Optimizer
+) -> None:
+    """Raise ValueError unless the saved `states` of torch's fused optimizers, whose kernels do not
+    look, are shaped as their parameters.
+    """
+    fused = any(group.get("fused") for group in optimizer.param_groups)
+    if not (fused and type(optimizer).__module__.startswith("torch.optim.")):
+        return
+    parameters = [value for group in optimizer.param_groups for value in group["params"]]
+    for number, state in states.items():
+        own = parameters[number].shape
+        for name, value in state.items():
+            if isinstance(value, torch.Tensor) and name != "step" and value.shape != own:
+                wrong = f"{list(value.shape)}, and that parameter {list(own)}"
+                raise ValueError(f"{name} of parameter {number} in its optimizer is {wrong}")
+
+
 def require_options(
     groups: Sequence[Mapping[str, Any]] | None, optimizer: torch.optim.Optimizer
 ) -> None:

@@ -43,13 +43,8 @@ from ninefold.model import not_a_tensor, picked
 from ninefold.task.other_parameters import other_parameters
 from ninefold.tree import call, each, leaves, rows, shapes
 
-MORE = 64  # examples that `scores` is tried with, where it fails on two
-HALVED = 32  # examples whose loss is compared with that of their halves
-SMALL = 4  # of these, again
-DRAWS = 8  # times that a loss which draws random numbers is computed
-OF_DTYPES = "dtype", "scalar type", "point type", "output type"  # in torch's errors
-SAME_LOSS = 1e-3  # share of a loss up to which it is the same: rounding differs by batch size
-ERRORS = 7.0  # standard errors of the difference that draws of a mean do not reach: 1 in 100,000
+# In torch's errors.
+OF_DTYPES = "dtype", "scalar type", "point type", "output type", "not implemented for '"
 
 Batch = tuple[Any, Any]  # inputs and targets, prepared
 
@@ -72,11 +67,16 @@ class Trial:
     context: RankContext
 
     @cached_property
-    def _copies(self) -> tuple[nn.Module, Any]:
-        """Copies of network and task on the device. Raises what copying them raises."""
-        network, task = copy.deepcopy((self.network, self.task))
+    def _copies(self) -> tuple[nn.Module, Any] | None:
+        """Copies of network and task on the device; None where they cannot be copied, or have no
+        room: the first step tells.
+        """
         device = self.context.device
-        return network.to(device), task.to(device) if isinstance(task, nn.Module) else task
+        try:
+            network, task = copy.deepcopy((self.network, self.task))
+            return network.to(device), task.to(device) if isinstance(task, nn.Module) else task
+        except Exception:
+            return None
 
     def step(
         self, train: Examples, prepare: Preparation, seed: int, batch_size: int, accumulate: int
@@ -131,12 +131,13 @@ class Trial:
         """Return whether the loss of a batch is the mean of the losses of its halves.
 
         Only then do several processes, with a part of each batch, train what one does. It is
-        computed in float32 and evaluation mode, of HALVED examples and of each SMALL ones of these:
-        where a loss weights its examples, few differ more in their weights. Of a loss that draws
-        random numbers, what DRAWS draws explain is no difference.
+        computed in float32 and evaluation mode, of 32 examples and of each four of these: where a
+        loss weights its examples, few differ more in their weights. Of a loss that draws random
+        numbers, what eight draws explain is no difference: seven standard errors, which a mean
+        exceeds once in 100,000 times.
         None: not known, as where the loss cannot be computed so.
         """
-        count = min(HALVED, len(train)) // 2 * 2
+        count, small = min(32, len(train)) // 2 * 2, 4
         if count < 2:
             return None
         some = np.linspace(0, len(train) - 1, count).astype(np.int64)
@@ -145,14 +146,13 @@ class Trial:
         if not math.isfinite(drawn[0][0]):
             return None
         if drawn[0] != drawn[1]:
-            drawn += [self._halved(whole, draw) for draw in range(2, DRAWS)]
+            drawn += [self._halved(whole, draw) for draw in range(2, 8)]
             wholes, means = zip(*drawn, strict=True)
-            error = math.sqrt((variance(wholes) + variance(means)) / DRAWS)
-            return _are_same(fmean(wholes), fmean(means), ERRORS * error)
-        small = [
-            self._halved(whole, 0, slice(n, n + SMALL)) for n in range(0, count - SMALL + 1, SMALL)
-        ]
-        return all(_are_same(*pair) for pair in (drawn[0], *small) if math.isfinite(pair[0]))
+            error = math.sqrt((variance(wholes) + variance(means)) / len(drawn))
+            return _are_same(fmean(wholes), fmean(means), 7 * error)
+        parts = [slice(n, n + small) for n in range(0, count - small + 1, small)]
+        pairs = [drawn[0], *(self._halved(whole, 0, some) for some in parts)]
+        return all(_are_same(*pair) for pair in pairs if math.isfinite(pair[0]))
 
     def _halved(self, batch: Batch, draw: int, some: slice = slice(None)) -> tuple[float, float]:
         """The loss of `some` of a batch and the mean of their halves'; nan where it has none.
@@ -173,61 +173,60 @@ class Trial:
         """Return whether an evaluation needs gradients enabled: the loss or the network takes some.
 
         Raises ConfigError if the network or the task's loss, `measure` or `scores` fails. `scores`
-        may fail only because two examples are so few: it is then called on MORE of them too, and a
+        may fail only because two examples are so few: it is then called on 64 of them too, and a
         division by zero is no failure. names: of the classes.
         """
-        try:
-            self._evaluation(test, prepare, names, gradients=False)
-        except ConfigError as failure:
-            if not _wants_gradients(failure):
-                raise
-            self._evaluation(test, prepare, names, gradients=True)
-            return True
-        return False
+        gradients, failure = False, self._failure(test, prepare, names, gradients=False)
+        if failure is not None and _wants_gradients(failure):
+            gradients, failure = True, self._failure(test, prepare, names, gradients=True)
+        if failure is not None:
+            raise failure
+        return gradients
 
-    def _evaluation(
+    def _failure(
         self, test: Examples, prepare: Preparation, names: Sequence[str], gradients: bool
-    ) -> None:
+    ) -> ConfigError | None:
+        """Why an evaluation fails; None: not known to."""
         failure: ConfigError | None = None
-        for count in (2, MORE):
+        for count in (2, 64):
             some = np.linspace(0, len(test) - 1, min(count, len(test))).astype(np.int64)
             with generators(0, 0), torch.set_grad_enabled(gradients):
-                failure = self._failure_of_scores(prepare(*read(test, some), None), names)
-            if failure is None:
-                return
-        if failure is not None and not isinstance(failure.__cause__, ArithmeticError):
-            raise failure
+                called, failure = self._failure_of_batch(prepare(*read(test, some), None), names)
+            if called != "scores":
+                return failure
+        return None if failure and isinstance(failure.__cause__, ArithmeticError) else failure
 
     def _unused(self) -> list[str]:
         """The trained parameters without a gradient, after steps that were tried."""
-        try:
-            network, _ = self._copies
-        except Exception:
+        if self._copies is None:
             return []
-        trained = [each for each in network.named_parameters() if each[1].requires_grad]
+        trained = [each for each in self._copies[0].named_parameters() if each[1].requires_grad]
         unused = [name for name, parameter in trained if parameter.grad is None]
         return unused if len(unused) < len(trained) else []  # no step was taken
 
+    def _output(self, inputs: Any, training: bool = False) -> Any:
+        """What the task gets of inputs on the device, network and task in this mode."""
+        assert self._copies is not None
+        network, task = self._copies
+        network.train(training)
+        if isinstance(task, nn.Module):
+            task.train(training)
+        return picked(call(network, inputs), self.part, self.name)
+
     def _loss(self, batch: Batch) -> float:
         """The loss of a batch in evaluation mode. Raises whatever it raises."""
-        network, task = self._copies
-        if isinstance(task, nn.Module):
-            task.eval()
+        assert self._copies is not None
         inputs, targets = self._placed(batch)
-        output = picked(call(network.eval(), inputs), self.part, self.name)
-        return float(task.loss(output, targets).detach())
+        return float(self._copies[1].loss(self._output(inputs), targets).detach())
 
     def _error_of_step(self, batch: Batch) -> Exception | None:
         """Why a training step fails; None: not known to."""
-        try:
-            network, task = self._copies
-        except Exception:  # it cannot be copied, or has no room: the first step tells
+        if self._copies is None:
             return None
+        network, task = self._copies
         try:
             inputs, targets = batch = self._placed(batch)
-            output = picked(call(network.train(), inputs), self.part, self.name)
-            if isinstance(task, nn.Module):
-                task.train()
+            output = self._output(inputs, training=True)
             try:
                 loss = task.loss(output, targets)
             except Exception as error:
@@ -243,11 +242,7 @@ class Trial:
         except Failure:
             raise
         except Exception as error:
-            if memory_failure(error, "") is not None:
-                return None
-            if isinstance(error, torch.AcceleratorError):  # which may not be about the model
-                raise
-            return error
+            return error if _is_known(error) else None
         return None
 
     def _require_registered(self, left: Sequence[weakref.ref[Tensor]]) -> None:
@@ -266,19 +261,17 @@ class Trial:
                 "register them in the network, or turn their requires_grad off",
             )
 
-    def _failure_of_scores(self, batch: Batch, names: Sequence[str]) -> ConfigError | None:
-        """Why `scores` fails; None: not known to. Raises ConfigError if what comes before fails."""
-        try:
-            network, task = self._copies
-        except Exception:
-            return None
-        called = "forward"
-        output = None
+    def _failure_of_batch(
+        self, batch: Batch, names: Sequence[str]
+    ) -> tuple[str | None, ConfigError | None]:
+        """What fails in an evaluation of a batch, forward, loss, measure or scores, and why."""
+        if self._copies is None:
+            return None, None
+        _, task = self._copies
+        called, output = "forward", None
         inputs, targets = self._placed(batch)
         try:
-            output = picked(call(network.eval(), inputs), self.part, self.name)
-            if isinstance(task, nn.Module):
-                task.eval()
+            output = self._output(inputs)
             called = "loss"
             task.loss(output, targets)
             called = "measure"
@@ -286,26 +279,22 @@ class Trial:
             called = "scores"
             _ = task.scores(sums, names).score
         except DataError:  # these examples have nothing to score
-            return None
+            return None, None
         except Failure:
             raise
         except Exception as error:
-            if memory_failure(error, "") is not None:
-                return None
-            if isinstance(error, torch.AcceleratorError):
-                raise
-            failure = self._failure(called, error, batch, output)
+            if not _is_known(error):
+                return None, None
+            failure = self._failure_of(called, error, batch, output)
             failure.__cause__ = error
-            if called == "scores":
-                return failure
-            raise failure from error
-        return None
+            return called, failure
+        return None, None
 
     def _placed(self, batch: Batch) -> Batch:
         placed: Batch = each(lambda leaf: leaf.to(self.context.device), batch)
         return placed
 
-    def _failure(self, called: str, error: Exception, batch: Batch, output: Any) -> ConfigError:
+    def _failure_of(self, called: str, error: Exception, batch: Batch, output: Any) -> ConfigError:
         inputs, targets = batch
         found = located(error)
         if called == "forward":
@@ -339,6 +328,15 @@ def _conversion(batch: Batch, error: Exception) -> str | None:
     return None
 
 
+def _is_known(error: Exception) -> bool:
+    """Whether an error is about the model: not where memory ran out. Raises those of a device."""
+    if memory_failure(error, "") is not None:
+        return False
+    if isinstance(error, torch.AcceleratorError):
+        raise error
+    return True
+
+
 def _picks(error: Exception) -> bool:
     """Whether a loss of the user's failed to take its part out of a model's output."""
     kinds = LookupError, AttributeError
@@ -353,8 +351,10 @@ def _every_second(first: int, leaf: Any) -> Any:
 
 
 def _are_same(whole: float, mean: float, allowed: float = 0.0) -> bool:
-    """Whether a loss is the mean of the losses of its halves, but for rounding and `allowed`."""
-    return abs(whole - mean) <= max(SAME_LOSS * max(abs(whole), abs(mean)), allowed)
+    """Whether a loss is the mean of the losses of its halves, but for `allowed`, or a thousandth:
+    rounding differs by batch size.
+    """
+    return abs(whole - mean) <= max(1e-3 * max(abs(whole), abs(mean)), allowed)
 
 
 def _wants_gradients(failure: ConfigError) -> bool:

@@ -39,10 +39,6 @@ from ninefold.tree import Tree
 from ninefold.waits import poll_until
 
 HOST, GPU = "host", "gpu"  # whose memory is meant
-CONTEXT = 2**29  # bytes that CUDA takes on a GPU for a process, besides its tensors
-WATCHED = 0.2  # seconds: NCCL's watchdog looks every 0.1
-KEPT_WSL = 0.2  # share of a GPU's memory that is left free under WSL
-WARM_UP_SECONDS = 1.0  # of warm-up steps, after which two of them suffice
 
 # The launcher sees a process that hangs, and how long one is stopped between turns is not bounded:
 # NCCL's watchdog would count that time as the collective's that was last.
@@ -79,7 +75,7 @@ def take_turns(spec: RunSpec) -> None:
             announce(run, notes)
         run.forward.train()
         step = repeated(run, stepper(run))
-        run.warmup.enough = WARM_UP_SECONDS
+        run.warmup.enough = 1.0  # seconds
         run.before_training(step)
         said = choose_threads(run, step, run.warmup.compiles) if spec.tries_one_thread else None
         notes += filter(None, [said])
@@ -87,9 +83,8 @@ def take_turns(spec: RunSpec) -> None:
         steps, disturbed = 0, list[str]()
         context.synchronize()
         if context.device.type == "cuda":
-            poll_until(
-                lambda: False, WATCHED
-            )  # until NCCL's watchdog has seen the end of what is in flight
+            # Until NCCL's watchdog, which looks every 0.1 s, has seen the end of what is in flight.
+            poll_until(lambda: False, 0.2)
         launcher.send({**ready(run), "one_thread": said})
         while "steps" in (message := launcher.recv()):
             take(run, step, batches, message["lead"])
@@ -210,17 +205,18 @@ def make_stoppable() -> bool:
 
 
 def taken_memory(context: RankContext) -> dict[str, int]:
-    """Bytes that this process has taken at most on one of its GPUs, its context included."""
+    """Bytes that this process has taken at most on one of its GPUs, CUDA's context included."""
+    context_bytes = 2**29
     reserved = [torch.cuda.max_memory_reserved(index) for index in context.gpus]
-    return {GPU: CONTEXT + max(reserved)} if reserved else {}
+    return {GPU: context_bytes + max(reserved)} if reserved else {}
 
 
 def free_memory(context: RankContext) -> dict[str, int]:
     """Bytes that are free on the host, and on the GPU of this process that has least, if known.
 
-    Under WSL a part of a GPU is not counted: Windows does not refuse what exceeds it, it swaps.
+    Under WSL a fifth of a GPU is not counted: Windows does not refuse what exceeds it, it swaps.
     """
-    kept = KEPT_WSL if os.path.exists(WSL) else 0.0
+    kept = 0.2 if os.path.exists(WSL) else 0.0
     host, gpus = available_memory(), map(torch.cuda.mem_get_info, context.gpus)
     found = {} if host is None else {HOST: host}
     if left := [int(free - kept * total) for free, total in gpus]:

@@ -23,11 +23,6 @@ from ninefold.signals import held_back
 from ninefold.train.kernels import give_back_freed
 from ninefold.tree import Tree
 
-MIN_STEPS, MAX_STEPS = 3, 20  # that are tried with one CPU thread, and with several
-TRIED_SECONDS = 0.5  # after which there are no more than the least
-MAX_TRIED_SECONDS = 2.0  # after which one with each suffices
-FASTER = 1.1  # times, from which on one thread is taken: less may be noise of so few steps
-
 
 @dataclass(kw_only=True)
 class WarmUp:
@@ -101,9 +96,10 @@ def choose_threads(run: Training, step: Step, compiles: bool) -> str | None:
     """Go on with one CPU thread, and return a sentence on it, if steps are faster with it.
 
     Small networks and busy machines make threads wait for each other. The steps with one and with
-    all threads alternate, and are undone. compiles: whether the network is compiled.
-    None: they are not faster by FASTER, or it was not tried: of a process that has one thread, or
-    has peers.
+    all threads alternate, and are undone. Three of each suffice after half a second, one of each
+    after two seconds, and 20 at the most. compiles: whether the network is compiled.
+    None: they are not 1.1 times as fast, and less may be noise of so few, or it was not tried: of a
+    process that has one thread, or has peers.
     """
     threads = torch.get_num_threads()
     alone = run.context.world_size == 1 and run.context.device.type == "cpu"
@@ -112,19 +108,19 @@ def choose_threads(run: Training, step: Step, compiles: bool) -> str | None:
     before = run.state.capture(run.parallel, run.context)
     seconds: dict[int, list[float]] = {threads: [], 1: []}
     with contextlib.closing(first_batches(run.batches)) as batches:
-        for number, (inputs, targets) in enumerate(islice(batches, 2 * MAX_STEPS)):
+        for number, (inputs, targets) in enumerate(islice(batches, 2 * 20)):
             count = (threads, 1)[number % 2]
             torch.set_num_threads(count)
             began = time.perf_counter()
             step(inputs, targets)
             seconds[count].append(time.perf_counter() - began)
             tried = sum(map(sum, seconds.values()))
-            enough = tried > TRIED_SECONDS and number >= 2 * MIN_STEPS - 1
-            if count == 1 and (enough or tried > MAX_TRIED_SECONDS):
+            enough = tried > 0.5 and len(seconds[1]) >= 3
+            if count == 1 and (enough or tried > 2.0):
                 break
     run.state.restore(before, run.parallel, run.context)
     several, one = (median(each) for each in seconds.values())
-    if several < FASTER * one:
+    if several < 1.1 * one:
         torch.set_num_threads(threads)
         return None
     torch.set_num_threads(1)

@@ -144,6 +144,24 @@ def test_the_names_of_ones_own_classes_take_the_word_trust(tmp_path):
     assert type(ninefold.load(tmp_path, trust=True)) is Own
 
 
+@pytest.mark.parametrize("name", ["x" * 5000, "~nobody/run", "a\0b"], ids=len)
+def test_a_name_that_no_file_has_is_no_checkpoint(name):
+    with pytest.raises(CheckpointError, match="no such checkpoint; looked for "):
+        ninefold.load(name)
+
+
+def test_the_defaults_of_the_caller_are_not_the_networks(tmp_path):
+    run_folder(tmp_path, "dataset=digits", "model=convnet")
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):
+            network = ninefold.load(tmp_path)
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert {(p.dtype, p.device.type) for p in network.parameters()} == {(torch.float32, "cpu")}
+
+
 def strangers(content: dict[str, Any]) -> None:
     target = "ninefold.model.convnet.ConvNet"
     content["config"] = content["config"].replace(target, "os.system")
@@ -172,6 +190,7 @@ def test_what_cannot_be_loaded_is_one_line(tmp_path, change, given, kind, line):
     assert isinstance(caught.value, Failure)
     assert str(caught.value).startswith("error: ")
     assert "\n" not in str(caught.value)
+    assert not re.search(r"load\.partial|model=\.\.\.", str(caught.value))  # keys of a command
 
 
 def test_a_damaged_safetensors_file_is_refused_in_a_line(tmp_path):

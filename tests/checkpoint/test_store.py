@@ -407,6 +407,18 @@ def test_a_damaged_value_in_a_file_that_verifies_is_named_by_its_key(tmp_path, k
     assert f"resume={tmp_path}/checkpoints/" in str(caught.value)
 
 
+def test_the_state_of_a_fused_optimizer_has_the_shapes_of_its_parameters(tmp_path):
+    """Its kernels would write elsewhere."""
+    run, other, checkpoints = fresh(0), fresh(1), Checkpoints(tmp_path, keep=1)
+    advance(run, 1)
+    other.optimizer.param_groups[0]["fused"] = True
+    content = run.capture(Single(), ALONE)
+    content["optimizer"]["state"][0]["exp_avg"] = torch.zeros(1)
+    checkpoints.save(content, best=False)
+    with pytest.raises(CheckpointError, match=r"exp_avg of parameter 0 in its optimizer is \[1\]"):
+        restore(other, checkpoints, "", Single(), ALONE)
+
+
 def test_a_job_that_was_edited_after_the_checkpoint_is_not_resumed(tmp_path):
     run = fresh(0)
     checkpoints = Checkpoints(tmp_path, keep=1)

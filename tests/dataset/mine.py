@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -147,6 +148,14 @@ class Graph:
     """An object that no tensor holds."""
 
 
+class Shapeless(torch.Tensor):
+    """A tensor that does not say its shape, as nested ones."""
+
+    @property
+    def shape(self) -> Any:
+        raise RuntimeError("it has none")
+
+
 def made(kind: str, number: int) -> Any:
     """An item of a kind: an image [3, 6, 4] and the class `number` % 5, or what its name says."""
     random = np.random.default_rng(number)
@@ -185,6 +194,8 @@ def made(kind: str, number: int) -> Any:
         "text": lambda: (values, "cat"),
         "list": lambda: ({"input_ids": tokens.tolist()}, label),
         "graph": lambda: Graph(),
+        "decimal": lambda: (values, Decimal(1)),
+        "shapeless": lambda: (torch.ones(3).as_subclass(Shapeless), label),
         "none": lambda: (values, None),
         "empty": lambda: (values, np.zeros(0)),
         "in itself": lambda: (in_itself(), row),

@@ -219,6 +219,7 @@ def test_the_batch_size_of_an_evaluation_is_global():
         ([1, 28, 28], 2048, 8),
         ([3, 224, 224], 54, 8),
         ([[1, 28, 28], [1, 28, 28]], 2048, 8),
+        ([[1, 28, 28]], 2048, 8),
         ([1024], 4, 4),  # tokens, of which a network makes a vocabulary each
         ({"image": [1, 28, 28], "text": [77]}, 4, 4),
     ],
@@ -229,6 +230,8 @@ def test_a_gpu_evaluates_larger_batches_than_it_trains_on_of_images_alone(shape,
     for device, size in (("cuda", on_gpu), ("cpu", on_cpu)):
         context = RankContext(0, 2, torch.device(device))
         assert evaluation_batch(8, accumulate=2, values=values, context=context) == size
+    refers = {"input_channels": shape[0]} if isinstance(shape, list) else {}  # as conf/model does
+    assert image_values(OmegaConf.create({"model": refers}), shape) == values
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])

@@ -275,6 +275,8 @@ def test_an_item_unlike_those_before_it_is_named(kind, odd, expected):
         ("list", {}, r"the input_ids of item 0 is of type list; .*with_format\('torch'\)"),
         ("graph", {}, r"input of item 0 is of type Graph; .* a DataLoader whose collate_fn"),
         ("none", {}, "the target of item 0 is of type NoneType; "),
+        ("decimal", {}, "item 0 makes no batch; TypeError: default_collate: batch must contain"),
+        ("shapeless", {}, "item 0 raised RuntimeError: it has none; "),
         ("empty", {}, "the target of item 0 is empty; .*; leave it out"),
         ("in itself", {}, "item 0 raised RecursionError"),
         ("raises", {}, "item 0 raised KeyError: 'cat'; .*mine.py:"),

@@ -16,6 +16,7 @@ from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.evaluation import Evaluation, evaluate
 from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.none import Single
+from ninefold.errors import ConfigError
 from ninefold.task import Objective
 from ninefold.task.classification import Classification
 
@@ -32,6 +33,14 @@ def test_the_measure_is_the_confusion_matrix():
         expected[true, predicted] += 1
     assert counts.dtype == torch.int64
     assert np.array_equal(counts, expected)
+
+
+def test_numbers_in_place_of_classes_are_told():
+    task, line = Classification(3), r"the targets are float32 \[.*; a class number for each example"
+    with pytest.raises(ConfigError, match=line):
+        task.loss(torch.rand(4, 3), torch.rand(4))
+    with pytest.raises(ConfigError, match=line):
+        task.measure(torch.rand(4, 3), torch.rand(4, 3))
 
 
 def test_a_prediction_outside_the_classes_is_counted_in_the_last_column():

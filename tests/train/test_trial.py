@@ -26,7 +26,6 @@ from ninefold.model import Output
 from ninefold.task import Objective, Scores
 from ninefold.task.segmentation import Segmentation
 from ninefold.train.trial import Trial
-from tests.faults.refusals import refused
 
 CPU = torch.device("cpu")
 INPUTS, TARGETS = torch.rand(2, 1, 4, 4), torch.tensor([1, 3])
@@ -138,6 +137,7 @@ def raising(error: Exception) -> Callable[..., Any]:
          r"model=net: .*; return inputs as floats, classes as whole numbers \(label.long"),
         (Net(), Own(loss=raising(KeyError("gone"))), "model=net: .*test_trial.py:.*KeyError"),
         (Net(lambda net, x: F.linear(x.byte(), torch.eye(5))), Own(), "model=net: .*return inputs"),
+        (Net(lambda net, x: x.bool().softmax(1)), Own(), "model=net: .*'Bool'; return inputs"),
     ],
 )  # fmt: skip
 def test_a_training_step_that_fails_is_told_before(network, task, line):
@@ -274,27 +274,6 @@ def test_a_later_error_in_a_users_task_is_named_as_hers(method):
             batch_size=2, prepare=AsFloats(), parallel=Single("cpu"),
             context=RankContext(0, 1, CPU),
         )  # fmt: skip
-
-
-FLOATS = """
-import torch
-class Floats(torch.utils.data.Dataset):
-    def __len__(self): return 64
-    def __getitem__(self, number): return torch.zeros(1, 8, 8), torch.rand(5)
-"""
-
-
-@pytest.mark.parametrize("parallel", ["none", pytest.param("ddp", marks=pytest.mark.slow)])
-def test_float_targets_under_classification_are_told_before_the_first_step(shell, parallel):
-    (shell.folder / "floats.py").write_text(FLOATS)
-    done = shell.train(
-        "dataset=mapped", "dataset.train={_target_: floats.Floats}", "dataset.classes=5",
-        "dataset.test={_target_: floats.Floats}", "dataset.shape=[1,8,8]", "batch_size=32",
-        f"parallel={parallel}", "launch.cpu_processes=2", "hydra.run.dir=run", "logger=quiet",
-        env={"PYTHONPATH": str(shell.folder)},
-    )  # fmt: skip
-    refused(done, 2, "task=classification: the targets are float32 [5]; a class number")
-    assert not (shell.folder / "run" / "metrics.jsonl").exists()
 
 
 def cox(output: Tensor, target: Tensor) -> Tensor:

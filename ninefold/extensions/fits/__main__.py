@@ -32,7 +32,6 @@ from ninefold.words import key_and_value, key_of
 
 STOPPED = "the count was stopped"
 MIB = 2**20
-MAX_SIZE = 1e9  # in its unit
 UNITS = {"MiB": MIB, "GiB": 2**30}
 HELP = """{} [memory=SIZE] [GROUP=OPTION ...] [KEY=VALUE ...]
 
@@ -124,7 +123,7 @@ def subject(job: Settled) -> str:
 def size_of(text: str) -> int:
     """The bytes of a size such as 24GiB. Raises ConfigError."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(MiB|GiB)", text)
-    if not found or not 0 < float(found[1]) < MAX_SIZE:
+    if not found or not 0 < float(found[1]) < 1e9:
         allowed = "a number of MiB or GiB is allowed"
         raise ConfigError("memory", text, "no size", allowed, "type memory=24GiB")
     return int(float(found[1]) * UNITS[found[2]])

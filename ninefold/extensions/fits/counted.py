@@ -50,7 +50,6 @@ UNKNOWN = (
     DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException,
 )  # fmt: skip
 TAKE_STEPS = "leave memory= out, and real steps are taken"
-NEAR = 0.02  # of the largest batch: how much larger one that does not fit may be
 
 
 def count(spec: RunSpec, inline: bool) -> None:
@@ -86,11 +85,11 @@ def largest_part(
     multiple: two for each micro-batch: batch norm and mixup do not take one example.
     bytes_of: counts a step of so many. What a step holds grows with them, and mostly evenly: a
     straight line through the last two says what to count next, and each third time it is the
-    middle, until one that fits and one that does not are NEAR.
+    middle, until one that does not fit is at most 2 % larger than one that does.
     """
     fits, fails = 0, (most // multiple + 1) * multiple
     before, size, tries = (0, 0), start, 0
-    while fails - fits > max(multiple, NEAR * fits):
+    while fails - fits > max(multiple, 0.02 * fits):
         size = min(max(size // multiple * multiple, fits + multiple), fails - multiple)
         if (found := bytes_of(size)) <= memory:
             fits = size

@@ -24,7 +24,6 @@ ATTEMPT = (
     "max_steps=2", "epochs=2", "checkpoint.every=null", "numerics=0", "profile=false",
     "clock.warmup=1", "clock.sample=0", "launch.inline=false", "launch.max_restarts=0",
 )  # fmt: skip
-PRECISION = 1 / 16  # of the largest that fits: the bisection ends there
 WHOLE_SET = "the whole training set fits"
 
 
@@ -72,7 +71,7 @@ def search(
     """The largest batch, a multiple of `step` up to `most`, with which `attempt` does not fail.
 
     The size is doubled or halved from `start` until one fits and one does not, then bisected until
-    they differ by one step, or by PRECISION of what fits.
+    they differ by one step, or by 1/16 of what fits.
     attempt: runs with a batch size and returns the peak of main memory in bytes, None if the batch
     is on a GPU. A batch that is expected to need more than SHARE of the `available` bytes is not
     tried: the machine might swap, or the kernel might kill another process.
@@ -95,7 +94,7 @@ def search(
             fits = size
         else:
             fails, why = size, refused
-        if fits == most or (fails <= most and fails - fits <= max(step, PRECISION * fits)):
+        if fits == most or (fails <= most and fails - fits <= max(step, fits / 16)):
             break
         if fails > most:
             size = min(2 * fits, most)

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,10 @@ import numpy.typing as npt
 from ninefold.dataset import Dataset, Examples, Split, checked
 from ninefold.dataset.arrays import LazyArray, Rows
 from ninefold.dataset.images import (
-    bad_image,
+    ImageTree,
     ignore_warnings,
     listed,
     pixels,
-    read_or,
     reason,
     require_shape,
 )
@@ -71,11 +69,10 @@ class HF(Dataset):
     def load(self, split: Split) -> Examples:
         table = self._table(split)
         names = tuple(getattr(table.features[self.label], "names", None) or ())
-        channels, height, width = self.shape
         images = Pictures(
             table.select_columns([self.image]).with_format("arrow"),
-            (channels, height, width),
-            *self._place,
+            tuple(self.shape),
+            self._tree,
             self.exif,
         )
         labels = self._labels(table, split)
@@ -91,14 +88,11 @@ class HF(Dataset):
         return [str(file["filename"]) for file in self._table(split).cache_files]
 
     @property
-    def _place(self) -> tuple[str, str]:
-        """The key that says where the data is, and its value."""
+    def _tree(self) -> ImageTree:
+        """Where the data is, for errors: its name on the hub, or its folder."""
         if self.name is not None:
-            return "dataset.name", self.name
-        return "dataset.root", "null" if self.root is None else self.root
-
-    def _wrong(self, wrong: str, found: str, do: str) -> DataError:
-        return DataError(*self._place, wrong, found, do)
+            return ImageTree(self.name, "", field="dataset.name")
+        return ImageTree(self.root, "")
 
     def _split(self, split: Split) -> str:
         return self.train if split == "train" else self.test
@@ -111,7 +105,7 @@ class HF(Dataset):
                 f"dataset.{split}",
                 name,
                 "no such split",
-                f"found {listed(splits)} in {self._place[1]}",
+                f"found {listed(splits)} in {self._tree.root}",
                 f"set dataset.{split}",
             )
         table = splits[name]
@@ -185,12 +179,12 @@ class HF(Dataset):
                 raise exhausted from error
             said = reason(error).partition("\n")[0]
             if self.name is not None and not self.download:
-                raise self._wrong(
+                raise self._tree.wrong(
                     "it is not on this machine",
                     f"the library says: {said}",
                     "set dataset.download=true, or dataset.root to a folder",
                 ) from error
-            raise self._wrong(
+            raise self._tree.wrong(
                 f"it cannot be {'read' if self.name is None else 'fetched'} ({said})",
                 "what save_to_disk writes, parquet files and datasets of the hub are read",
                 "write it again" if self.name is None else "fetch it elsewhere: dataset.root",
@@ -215,7 +209,7 @@ class HF(Dataset):
         assert self.root is not None
         root = Path(self.root).expanduser()
         if not root.is_dir():
-            raise self._wrong(
+            raise self._tree.wrong(
                 "not a folder" if root.exists() else "no such folder",
                 f"looked for {root.absolute()}",
                 "set dataset.root to a folder of save_to_disk or of parquet files",
@@ -225,7 +219,7 @@ class HF(Dataset):
             return found
         files = self._parquet(root)
         if not files:
-            raise self._wrong(
+            raise self._tree.wrong(
                 "it holds no splits",
                 f"found {listed(path.name for path in root.iterdir())}",
                 "save a DatasetDict there by save_to_disk, or .parquet files",
@@ -256,13 +250,12 @@ class Pictures(LazyArray):
     """Image files in an arrow table, decoded to uint8 [n, *size] as `pixels` does it.
 
     table: a datasets.Dataset in arrow format with one column, of {bytes, path}.
-    field, value: the key that says where it is, for errors.
+    tree: where it is, for errors.
     """
 
     table: Any
-    size: tuple[int, int, int]
-    field: str
-    value: str
+    size: tuple[int, ...]
+    tree: ImageTree
     exif: bool = False
 
     def __post_init__(self) -> None:
@@ -276,7 +269,7 @@ class Pictures(LazyArray):
         images = np.empty((len(rows), *self.size), np.uint8)
         files = self.table[rows.tolist()].column(0)
         for image, file, row in zip(images, files, rows.tolist(), strict=True):
-            with read_or(partial(bad_image, self.value, f"row {row}", field=self.field)):
+            with self.tree.reading(f"row {row}", in_file=False):
                 content = file.as_py()
                 data = content["bytes"]
                 found = content["path"] if data is None else io.BytesIO(data)

@@ -22,7 +22,6 @@ from ninefold.stats.statistics import compare, estimate
 from ninefold.stats.verdicts import Comparison, Timings
 from ninefold.types import LEAST_ROUNDS
 
-MIN_SEEDS = 2  # of the baseline: with fewer nothing can be shown
 UNTIMED = "No verdict on batch sizes: times were not interleaved."
 
 
@@ -64,7 +63,8 @@ def answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
         (each for each in found if each.group.batch_size),
         key=lambda each: each.group.batch_size or 0,
     )
-    base = next((each for each in sized if len(each.scores.get(PLAIN, {})) >= MIN_SEEDS), None)
+    # Of a baseline with one seed nothing can be shown.
+    base = next((each for each in sized if len(each.scores.get(PLAIN, {})) > 1), None)
     if base is None or base.target is None:
         return None
     alike = [each for each in sized if _conditions(each) == _conditions(base)]
@@ -84,42 +84,31 @@ def _conditions(evidence: Evidence) -> tuple[object, ...]:
 
 
 def _settings(found: Sequence[Evidence], target: float) -> list[Setting]:
+    """The cells of each group that were timed and trained.
+
+    Seeds and timing rounds know nothing of each other: any order of them is a fair one.
+    """
     times_of = [SECONDS.values(evidence.group) for evidence in found]
     seeds = sorted({n for each in found for known in each.scores.values() for n in known})
     rounds = sorted({n for each in times_of for known in each.values() for n in known})
-    return [
-        Setting(
-            cell,
-            evidence.group.batch_size or 0,
-            estimate(per_epoch[cell]).mean or 0.0,
-            estimate(scores).mean,
-            # Seeds and timing rounds know nothing of each other: any order of them is a fair one.
-            {
-                seed: epochs[seed] * per_epoch[cell][number]
-                for seed, number in zip(seeds, rounds, strict=False)
-                if seed in epochs and number in per_epoch[cell]
-            }
-            if evidence.timed
-            else to_target(target, evidence.points, evidence.group.scoring)
-            .values(evidence.group)
-            .get(cell, {}),
-            len(per_epoch[cell]),
-            len(scores),
-            len(epochs),
-            f"{evidence.label(cell)} with batch {evidence.group.batch_size}",
-        )
-        for evidence, per_epoch in zip(found, times_of, strict=True)
-        for known in [
-            to_target(target, evidence.points, evidence.group.scoring, "epoch").values(
-                evidence.group
-            )
-        ]
-        for out in [evidence.left_out]
-        for cell, scores in evidence.scores.items()
-        for epochs in [known.get(cell, {})]
-        if cell in per_epoch
-        if cell not in out
-    ]
+    settings = []
+    for evidence, per_epoch in zip(found, times_of, strict=True):
+        group, points, size = evidence.group, evidence.points, evidence.group.batch_size or 0
+        epochs_of = to_target(target, points, group.scoring, "epoch").values(group)
+        seconds_of = to_target(target, points, group.scoring).values(group)
+        for cell, scores in evidence.scores.items():
+            if cell not in per_epoch or cell in evidence.left_out:
+                continue
+            took, epochs = per_epoch[cell], epochs_of.get(cell, {})
+            seconds = seconds_of.get(cell, {})
+            if evidence.timed:
+                pairs = zip(seeds, rounds, strict=False)
+                seconds = {s: epochs[s] * took[n] for s, n in pairs if s in epochs and n in took}
+            mean, score = estimate(took).mean or 0.0, estimate(scores).mean
+            name = f"{evidence.label(cell)} with batch {size}"
+            counts = len(took), len(scores), len(epochs)
+            settings.append(Setting(cell, size, mean, score, seconds, *counts, name))
+    return settings
 
 
 def largest_for_the_same_time(
@@ -141,12 +130,8 @@ def _answer(
     alike: Sequence[Evidence],
 ) -> Answer:
     score, keep = base.group.scoring, f"Keep batch {plain.batch_size}"
-    to, easier = (
-        target_text(base.target or 0.0, score),
-        "lower" if score.better == "more" else "higher",
-    )
     larger = largest_for_the_same_time(plain, settings, base.settings.same)
-    said = [f"The score to reach is {to}."]
+    said = [f"The score to reach is {target_text(base.target or 0.0, score)}."]
     said += [_line(each, plain, each in larger, score) for each in settings]
     if not all(each.timed for each in alike):
         return _named(UNTIMED, None, said)
@@ -155,6 +140,7 @@ def _answer(
     if not larger:
         return _named(f"{keep}: an epoch of any larger batch takes longer.", plain, said)
     if plain.mean is None:
+        easier = "lower" if score.better == "more" else "higher"
         said.append(
             f"{plain.name} reached it in {plain.reached} of {plain.runs} runs: it has no "
             f"time to compare with. report.target sets a {easier} score."
@@ -170,10 +156,8 @@ def _answer(
     compared = compare([Timings(seconds)], {}, base.settings, floor=floor)
     best = min(reached, key=lambda each: each.mean or 0.0)
     said.append(f"{best.name} reaches the score {_against(compared, plain, best, base)}.")
-    verdict, known = (
-        compared.verdict(plain.name, best.name),
-        compared.speedup(plain.name, best.name),
-    )
+    verdict = compared.verdict(plain.name, best.name)
+    known = compared.speedup(plain.name, best.name)
     if verdict == "faster" and known:
         sooner = f"reaches the score {number(known[0], 2)} times as soon"
         return _named(f"Use {best.name}: it {sooner}.", best, said)

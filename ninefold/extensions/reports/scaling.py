@@ -14,17 +14,20 @@ from ninefold.report.data.recording import Recording
 from ninefold.report.render.tables import word
 
 UNTIMED = "Times of full training runs were not interleaved: the direction is no verdict."
+UNKNOWN = "No answer: no speedup of more processes is known."
 
 
 @dataclass(frozen=True)
 class Point:
     """One number of processes.
 
-    speedup: over the base of its series; None: not known. ideal: the speedup with no loss.
-    crowded: whether there were fewer cores than threads; then it has no efficiency.
+    base: what it is compared with: none in the same precision, else the fewest processes.
+    speedup: over the base; None: not known. ideal: the speedup with no loss.
+    step: seconds. crowded: whether there were fewer cores than threads; then it has no efficiency.
     """
 
     cell: Cell
+    base: Cell
     processes: int
     speedup: Compared | None
     ideal: float
@@ -36,13 +39,17 @@ class Point:
         """Its share of the ideal speedup."""
         return None if self.speedup is None or self.crowded else self.speedup.value / self.ideal
 
+    @property
+    def times(self) -> float:
+        """How many times as fast as the base it is; 0 where that is not known."""
+        return 0.0 if self.speedup is None else self.speedup.value
+
 
 @dataclass(frozen=True)
 class Series:
     """The cells of one strategy and precision, the fewest processes first.
 
-    base: what they are compared with: none in the same precision, else the fewest processes.
-    base_step: the seconds of its step.
+    base_step: the seconds of the base's step.
     """
 
     base: Cell
@@ -70,25 +77,23 @@ def answer(recording: Recording, evidence: Evidence) -> Answer | None:
         return None
     table, kind = _table(found, evidence), str(evidence.group.scaling)
     if not evidence.timed:
-        lead = _direction(found, kind)
-        return Answer(lead, False, reasons=[UNTIMED], table=table)
+        return Answer(_direction(found, kind), False, reasons=[UNTIMED], table=table)
     reasons = [
         f"{each.points[0].cell.parallel}, {each.points[0].cell.amp}: {text}"
         for each in found
         for text in _sentences(each, kind, evidence)
     ]
-    points = [
-        (point.speedup.value, point, each.base)
-        for each in found
-        for point in each.measured
-        if point.processes > 1 and point.speedup is not None
-    ]
-    if not points:
-        lead = "No answer: no speedup of more processes is known."
-        return Answer(lead, False, reasons=reasons, table=table)
-    _, best, base = max(points, key=lambda point: point[0])
-    lead, named = _lead(best, base, kind)
-    chips = _chips(best, base, evidence)
+    several = [point for each in found for point in each.measured if point.processes > 1]
+    best = max(several, key=lambda point: point.times, default=None)
+    if best is None or best.speedup is None:
+        return Answer(UNKNOWN, False, reasons=reasons, table=table)
+    chips = []
+    if best.speedup.low is not None:
+        of = f"{evidence.label(best.cell)}, speedup over {evidence.label(best.base)}"
+        state = "good" if best.speedup.low > 1 else "even"
+        text = f"{best.speedup.value:.2f} ({_interval(best.speedup, evidence)})"
+        chips = [Chip(of, text, state)]
+    lead, named = _lead(best, best.speedup, kind)
     return Answer(lead, named is not None, named, chips=chips, reasons=reasons, table=table)
 
 
@@ -101,7 +106,7 @@ def _direction(found: Sequence[Series], kind: str) -> str:
         if point.processes > 1 and point.step
     ]
     if not several:
-        return "No answer: no speedup of more processes is known."
+        return UNKNOWN
     speed, best = max(several, key=lambda each: each[0])
     looks = "faster" if speed > 1 else "slower"
     name = f"{best.cell.parallel} x{best.processes}"
@@ -129,52 +134,34 @@ def _series(cells: Sequence[Cell], evidence: Evidence, cores: int | None) -> Ser
 
 
 def _point(cell: Cell, base: Cell, evidence: Evidence, cores: int | None) -> Point:
-    runs = evidence.group.completed(cell)
     processes = cell.processes or 1
-    return Point(
-        cell=cell,
-        processes=processes,
-        speedup=evidence.speedup(cell, base),
-        ideal=processes / (base.processes or 1),
-        step=step_seconds(evidence.group, cell) or 0.0,
-        crowded=cores is not None
-        and any(
-            set(run.devices) == {"cpu"}
-            and max(processes, run.threads or 0) > cores * max(len(run.on_hosts), 1)
-            for run in runs
-        ),
+    crowded = cores is not None and any(
+        set(run.devices) == {"cpu"}
+        and max(processes, run.threads or 0) > cores * max(len(run.on_hosts), 1)
+        for run in evidence.group.completed(cell)
     )
+    speedup, ideal = evidence.speedup(cell, base), processes / (base.processes or 1)
+    step = step_seconds(evidence.group, cell) or 0.0
+    return Point(cell, base, processes, speedup, ideal, step, crowded)
 
 
-def _lead(best: Point, base: Cell, kind: str) -> tuple[str, Cell | None]:
+def _lead(best: Point, speed: Compared, kind: str) -> tuple[str, Cell | None]:
     """Whether more processes are faster, in at most 14 words; and the cell that is shown to be."""
-    assert best.speedup is not None
     what = f"{best.processes} processes ({best.cell.parallel})"
-    one = "one" if base.processes in (None, 1) else f"{base.processes}"
-    if best.speedup.verdict == "faster":
+    one = "one" if best.base.processes in (None, 1) else f"{best.base.processes}"
+    if speed.verdict == "faster":
         unit = "as fast as" if kind == "strong" else "the examples a second of"
-        return f"Use {what}: {number(best.speedup.value, 2)} times {unit} {one}.", best.cell
-    if best.speedup.verdict == "tie":
-        return f"Do not scale out: {what} are no faster than {one}.", base
-    if best.speedup.verdict == "slower":
-        found = f"{best.speedup.value:.2f} times as fast"
-        return f"Do not scale out: {what} are {found} as {one}.", base
+        return f"Use {what}: {number(speed.value, 2)} times {unit} {one}.", best.cell
+    if speed.verdict == "tie":
+        return f"Do not scale out: {what} are no faster than {one}.", best.base
+    if speed.verdict == "slower":
+        found = f"{speed.value:.2f} times as fast"
+        return f"Do not scale out: {what} are {found} as {one}.", best.base
     return f"Not decided: {what} may be faster or slower than {one}.", None
 
 
-def _chips(best: Point, base: Cell, evidence: Evidence) -> list[Chip]:
-    """The speedup of the fastest with more than one process, with its interval."""
-    assert best.speedup is not None
-    if best.speedup.low is None or best.speedup.high is None:
-        return []
-    of = f"{evidence.label(best.cell)}, speedup over {evidence.label(base)}"
-    text = f"{best.speedup.value:.2f} ({_interval(best.speedup, evidence)})"
-    return [Chip(of, text, "good" if best.speedup.low > 1 else "even")]
-
-
 def _interval(speed: Compared, evidence: Evidence) -> str:
-    confidence = f"{evidence.settings.confidence:.3g} % interval"
-    return f"{confidence} {speed.low or 0.0:.2f} to {speed.high or 0.0:.2f}"
+    return f"{evidence.settings.confidence:.3g} % interval {speed.interval}"
 
 
 def _sentences(series: Series, kind: str, evidence: Evidence) -> list[str]:
@@ -200,21 +187,17 @@ def _sentences(series: Series, kind: str, evidence: Evidence) -> list[str]:
 
 def _best(series: Series, kind: str, evidence: Evidence) -> str:
     base = evidence.label(series.base)
-    faster = [
-        (point.speedup.value, point, point.speedup)
-        for point in series.measured
-        if point.speedup is not None and point.speedup.verdict == "faster"
-    ]
-    if not faster:
+    faster = [each for each in series.measured if each.speedup and each.speedup.verdict == "faster"]
+    best = max(faster, key=lambda point: point.times, default=None)
+    if best is None or best.speedup is None:
         return f"No number of its processes is shown to be faster than {base}."
-    _, best, speed = max(faster, key=lambda point: point[0])
-    what, unit = (
-        ("is", "as fast as") if kind == "strong" else ("trains", "the examples a second of")
-    )
+    of = "is {} times as fast as"
+    if kind != "strong":
+        of = "trains {} times the examples a second of"
     ideal = "" if best.efficiency is None else f", {100 * best.efficiency:.0f} % of the ideal"
     return (
-        f"{evidence.label(best.cell)} {what} {speed.value:.2f} times {unit} {base} "
-        f"({_interval(speed, evidence)}){ideal}."
+        f"{evidence.label(best.cell)} {of.format(f'{best.times:.2f}')} {base} "
+        f"({_interval(best.speedup, evidence)}){ideal}."
     )
 
 
@@ -235,14 +218,8 @@ def _table(found: Sequence[Series], evidence: Evidence) -> AnswerTable:
 def _row(point: Point, evidence: Evidence) -> list[str]:
     times = MISSING
     if (speed := point.speedup) is not None:
-        times = number(speed.value, 2)
-        if speed.low is not None and speed.high is not None:
-            times += f" ({speed.low:.2f} to {speed.high:.2f})"
-        times += f" {word(speed.verdict).text}"
+        interval = f" ({speed.interval})" if speed.interval else ""
+        times = f"{number(speed.value, 2)}{interval} {word(speed.verdict).text}"
     efficiency = MISSING if point.efficiency is None else f"{100 * point.efficiency:.0f} %"
-    return [
-        evidence.label(point.cell),
-        times,
-        "too few cores" if point.crowded else efficiency,
-        f"{1e3 * point.step:.3g}",
-    ]
+    efficiency = "too few cores" if point.crowded else efficiency
+    return [evidence.label(point.cell), times, efficiency, f"{1e3 * point.step:.3g}"]

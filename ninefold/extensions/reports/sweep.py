@@ -31,7 +31,6 @@ from ninefold.score import Score
 from ninefold.stats.statistics import compare, estimate
 from ninefold.stats.verdicts import OPEN, UNDECIDED, Comparison, Difference, Timings
 
-MOST_ROWS = 50  # of the table: of a longer search the best
 MOST_TESTED = 200  # values of which each pair is tested: of as many more it would take minutes
 CONDITIONS = ("dataset", "model", "batch_size", "epochs")
 ONE_SEED = (
@@ -226,7 +225,7 @@ def _reason(best: str, unsure: Sequence[str], sweep: Sweep) -> str:
 
 
 def _table(sweep: Sweep) -> AnswerTable:
-    """Return a row for each value: in the order of the sweep, or of a long search the best."""
+    """Return a row for each value: in the order of the sweep, or of a long search the best 50."""
     scoring = sweep.scoring
     score = ", ".join(filter(None, (scoring.name, scoring.mark)))
     texts, several = _texts(sweep), max(len(sweep.asked(name)) for name in sweep.seconds) > 1
@@ -244,8 +243,8 @@ def _table(sweep: Sweep) -> AnswerTable:
         return [*shown, sweep.failed.get(name, "ok")]
 
     shown = list(sweep.seconds)
-    if len(shown) > MOST_ROWS:
-        shown = sorted(shown, key=sweep.merit, reverse=True)[:MOST_ROWS]
+    if len(shown) > 50:
+        shown = sorted(shown, key=sweep.merit, reverse=True)[:50]
     about = "± is the standard deviation over the seeds. " if several and sweep.scores else ""
     if not sweep.by_time:
         about += "Times are of full training runs, one after another: no verdict rests on them."

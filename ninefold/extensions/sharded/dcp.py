@@ -54,7 +54,7 @@ def write(folder: Path, content: Mapping[str, Any]) -> Listing:
     outline = outlined(content, taken)
     mine = {name: t for name, t in taken.items() if isinstance(t, DTensor) or rank() == 0}
     files = HashedFiles()
-    together(lambda: on_rank_0(lambda: write_outline(folder, outline, files)))
+    on_rank_0(lambda: write_outline(folder, outline, files))
     writer = ShardWriter(folder, sync_files=True)
     writer.fs = files
     try:
@@ -65,7 +65,7 @@ def write(folder: Path, content: Mapping[str, Any]) -> Listing:
         together(files.require_written)
         raise next((f for f in failures if isinstance(f, OSError)), failures[0]) from None
     found = {name: file for part in together(files.read_back) for name, file in part.items()}
-    together(lambda: on_rank_0(lambda: require_there(folder, found)))
+    on_rank_0(lambda: require_there(folder, found))
     return found
 
 
@@ -157,12 +157,12 @@ class ShardedWriter(Writer):
         self.wait()
         new = self.checkpoints.folder / f".new{SHARDED}"
         try:
-            together(lambda: on_rank_0(self.checkpoints.begin))
+            on_rank_0(self.checkpoints.begin)
             files = write(new, content)
             size = sum(file["size"] for file in files.values())
             entry: Entry = {"sha256": digest_of(files), "size": size, "step": content["step"]}
             entry["files"] = files
-            together(lambda: on_rank_0(lambda: self.checkpoints.take(new, entry, best)))
+            on_rank_0(lambda: self.checkpoints.take(new, entry, best))
         except OSError as error:
             self._error = self.checkpoints.refused(error, bytes_of(content))
 
@@ -335,8 +335,9 @@ def rank() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
 
 
-def on_rank_0(do: Callable[[], T]) -> T | None:
-    return do() if rank() == 0 else None
+def on_rank_0(do: Callable[[], object]) -> None:
+    """Have rank 0 `do` it. Raises on all processes what it raised."""
+    together(do if rank() == 0 else lambda: None)
 
 
 def together(do: Callable[[], T]) -> list[T]:

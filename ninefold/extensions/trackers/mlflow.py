@@ -21,7 +21,6 @@ DEFAULT = Path("outputs", "mlflow.db")
 SQLITE = "sqlite:///"
 FILE = "tracking_file"  # in the run folder: the database, if it was named relatively
 TAG = "ninefold.id"
-LONGEST = 6000  # characters of a parameter
 PARAMETERS, METRICS = 100, 1000  # in a request
 ENDS = {"ok": "FINISHED", "preempted": "KILLED"}  # MLflow's words for how a run ended
 ARTIFACTS = "_MLFLOW_SERVER_ARTIFACT_ROOT"  # unset, MLflow makes ./mlruns
@@ -99,7 +98,7 @@ class Client:
             run = client.create_run(number, run_name=about["name"], tags={TAG: about["id"]})
         self._run = run.info.run_id
         params = [
-            Param(re.sub(r"[^\w./ -]", "_", key), str(value)[:LONGEST])
+            Param(re.sub(r"[^\w./ -]", "_", key), str(value)[:6000])  # as MLflow takes it
             for key, value in about["settings"].items()
         ]
         new = [param for param in params if param.key not in run.data.params]  # none may change

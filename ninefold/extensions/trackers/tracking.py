@@ -23,7 +23,6 @@ from ninefold.secrets import redact, redacted
 
 ID = "tracking_id"  # in the run folder
 LOCAL = 60.0  # seconds at the end of a run for what is done on this machine
-STOPPED = 10.0  # the same for a run that has failed or was stopped, and must end soon
 Point = tuple[int, float, Mapping[str, float]]  # step, time.time(), values
 log = logging.getLogger(__name__)
 
@@ -103,7 +102,8 @@ class Tracked:
         failure = sys.exc_info()[1]
         ended = failure.status if isinstance(failure, Failure) else Failure.status
         self._messages.put("ok" if result is not None else ended)
-        wait = self._wait if result is not None else min(self._wait, STOPPED)
+        # A run that has failed or was stopped must end soon.
+        wait = self._wait if result is not None else min(self._wait, 10.0)
         if not self._done.wait(wait):
             self._error = f"it was not done {wait:g} s after the run"
         self._warn()

@@ -26,19 +26,18 @@ class LabelFiles(MaskArray):
     background by nnU-Net's convention.
     """
 
-    size: tuple[int, int, int]
-    spacing: tuple[float, float, float]
+    spacing: Sequence[float]
 
     def decoded(self, path: str) -> npt.NDArray[Any]:
-        grid, stored = read_volume(str(self.tree.root), path)
+        grid, stored = read_volume(self.tree, path)
         numbers = self.classes_of(path, self._integers(path, stored), "voxels")
         upright = grid.upright(numbers, self.numbers.dtype)
         return grid.resampled(upright, self.size, self.spacing, 0, self.numbers.ignore or 0)
 
     def require_fit(self, path: str, image: str, grid: Grid) -> None:
         """Raise DataError unless a mask has the voxels of its `image`, which are `grid`."""
-        own, _ = read_volume(str(self.tree.root), path, decode=False)
-        require_same(str(self.tree.root), path, own, image, grid)
+        own, _ = read_volume(self.tree, path, decode=False)
+        require_same(self.tree, path, own, image, grid)
 
     def _integers(self, path: str, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The values of a mask, some of which are stored as floats."""

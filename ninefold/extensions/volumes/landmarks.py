@@ -14,7 +14,6 @@ from ninefold.task.counts import named, unlabeled
 from ninefold.task.loss import Loss, mean_over_examples, require_known, unreduced
 
 TAIL = 1e-12  # of a Gaussian along one axis; smaller values are 0, as subnormal numbers are slow
-REACH = 2  # voxels on each side of the maximum that its position is averaged over
 
 
 class Landmarks(nn.Module):
@@ -180,7 +179,7 @@ def positions(output: Tensor, logits: bool) -> Tensor:
     peak = flat.argmax(dim=2)
     middle = torch.stack([peak // (height * width), peak // width % height, peak % width], dim=-1)
     last = constant(tuple(side - 1 for side in output.shape[2:]), torch.int64, output.device)
-    steps = torch.arange(-REACH, REACH + 1, device=output.device)
+    steps = torch.arange(-2, 3, device=output.device)
     around = torch.cartesian_prod(steps, steps, steps)  # [125, 3]
     # As far on both sides: at the edge of the volume the mean would be moved inward otherwise.
     reach = torch.minimum(middle, last - middle)[:, :, None]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -16,12 +15,11 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from ninefold.dataset.arrays import FileArray
-from ninefold.dataset.images import read_or
-from ninefold.errors import DataError, not_installed
+from ninefold.dataset.images import ImageTree
+from ninefold.errors import not_installed
 
 Floats = npt.NDArray[np.float64]
 
-MOST = 2**30  # voxels of a file: 4 GiB as float32
 TOPS = {"int16": 32767, "uint8": 255}  # what the upper end of the window becomes
 PERCENTILES = (0.5, 99.5)
 MILLIMETERS = {"meter": 1000.0, "micron": 0.001}  # NIfTI's units; an unknown one is mm
@@ -117,11 +115,11 @@ class VolumeFiles(FileArray):
     """
 
     paths: Sequence[tuple[str, ...]]
-    size: tuple[int, int, int, int]
-    spacing: tuple[float, float, float]
-    window: tuple[float, float] | None
+    size: tuple[int, ...]
+    spacing: Sequence[float]
+    window: Sequence[float] | None
     dtype: str
-    root: str
+    tree: ImageTree
 
     def decoded(self, path: Sequence[str]) -> npt.NDArray[Any]:
         return np.stack([self._channel(file) for file in path])
@@ -130,16 +128,16 @@ class VolumeFiles(FileArray):
         """The voxels of an example's files. Raises DataError if they are not the same for all."""
         first, *others = (self.header(path) for path in self.paths[row])
         for other, path in zip(others, self.paths[row][1:], strict=True):
-            require_same(self.root, path, other, self.paths[row][0], first)
+            require_same(self.tree, path, other, self.paths[row][0], first)
         return first
 
     def header(self, path: str) -> Grid:
         """The voxels of a file. Raises DataError if its header is not that of a usable volume."""
-        return read_volume(self.root, path, decode=False)[0]
+        return read_volume(self.tree, path, decode=False)[0]
 
     def _channel(self, path: str) -> npt.NDArray[Any]:
         """The prepared volume of a file, [depth, height, width]. Raises DataError."""
-        grid, stored = read_volume(self.root, path)
+        grid, stored = read_volume(self.tree, path)
         values = grid.upright(stored, np.float32)
         low, high = self._window(path, values)
         volume = grid.resampled(values, self.size[1:], self.spacing, 1, low)
@@ -150,28 +148,29 @@ class VolumeFiles(FileArray):
     def _window(self, path: str, values: npt.NDArray[np.float32]) -> tuple[float, float]:
         least, most = float(values.min()), float(values.max())  # not finite if any value is not
         if not np.isfinite([least, most]).all():
-            raise bad_volume(self.root, path, "some of its voxels are not finite")
+            raise self.tree.bad(path, "some of its voxels are not finite")
         if self.window is not None:
-            return self.window
+            low, high = self.window
+            return low, high
         if least == most:
-            raise bad_volume(self.root, path, f"all its voxels are {least:g}")
+            raise self.tree.bad(path, f"all its voxels are {least:g}")
         low, high = np.percentile(values, PERCENTILES).tolist()
         return (low, high) if low < high else (least, most)
 
 
-def require_same(root: str, path: str, grid: Grid, other: str, wanted: Grid) -> None:
+def require_same(tree: ImageTree, path: str, grid: Grid, other: str, wanted: Grid) -> None:
     """Raise DataError unless the voxels of two files, `path` and `other`, are the same."""
     if grid.sides != wanted.sides or not np.allclose(grid.affine, wanted.affine, atol=1e-3):
-        raise bad_volume(root, path, f"it has other voxels than {other}")
+        raise tree.bad(path, f"it has other voxels than {other}")
 
 
-def read_volume(root: str, path: str, decode: bool = True) -> tuple[Grid, npt.NDArray[Any]]:
+def read_volume(tree: ImageTree, path: str, decode: bool = True) -> tuple[Grid, npt.NDArray[Any]]:
     """The voxels of a file, and with `decode` their values along the file's axes.
 
-    Raises DataError, in the name of the dataset in `root`, if it cannot be used.
+    Raises DataError, in the name of the dataset of `tree`, if it cannot be used.
     """
     library = nibabel()
-    with read_or(partial(bad_volume, root, path), path), library.openers.ImageOpener(path) as file:
+    with tree.reading(path), library.openers.ImageOpener(path) as file:
         header = read_header(library, file)
         grid = Grid(sides_of(header), affine_of(header))
         if not decode:
@@ -202,8 +201,9 @@ def sides_of(header: Any) -> tuple[int, int, int]:
         raise ValueError(f"its shape is {list(shape)}, not one volume of three dimensions")
     if dtype.kind not in "iuf":
         raise ValueError(f"its voxels are {dtype}, not integers or floats")
-    if np.prod(shape, dtype=np.float64) > MOST:
-        raise ValueError(f"its shape is {list(shape)}, more than {MOST:,} voxels")
+    most = 2**30  # 4 GiB as float32
+    if np.prod(shape, dtype=np.float64) > most:
+        raise ValueError(f"its shape is {list(shape)}, more than {most:,} voxels")
     return shape[0], shape[1], shape[2]
 
 
@@ -217,13 +217,3 @@ def affine_of(header: Any) -> Floats:
     if abs(np.linalg.det(affine[:3, :3] / lengths)) < 1e-3:
         raise ValueError("its axes in the header do not span three dimensions")
     return affine
-
-
-def bad_volume(root: str, path: str, wrong: str) -> DataError:
-    return DataError(
-        "dataset.root",
-        root,
-        f"{path} is no usable volume ({wrong})",
-        "whole NIfTI files of one volume, with spacing and orientation, are",
-        "replace or remove it",
-    )

@@ -18,8 +18,6 @@ from ninefold.extensions.volumes.nifti import Floats, Grid, VolumeFiles
 from ninefold.files import read_json
 from ninefold.progress import bar
 
-LARGEST = 1 << 28  # bytes of the file: four million landmarks
-
 
 @dataclass(frozen=True)
 class Points:
@@ -40,7 +38,7 @@ class Points:
     def _stored(self) -> Mapping[str, Mapping[str, Any]]:
         """The landmarks of each case as the JSON has them. Raises DataError."""
         try:
-            found = read_json(self.path, LARGEST)
+            found = read_json(self.path, most=1 << 28)  # four million landmarks
         except (OSError, ValueError) as error:
             raise self._bad_points(
                 f"{self.path} cannot be read ({getattr(error, 'strerror', None) or error})"

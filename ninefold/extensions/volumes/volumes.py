@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from ninefold.dataset import Dataset, Examples, Split
-from ninefold.dataset.images import ImageTree, listed, spread, unusable
+from ninefold.dataset.images import ImageTree, listed, spread
 from ninefold.dataset.masks import ClassNumbers
 from ninefold.errors import ConfigError, DataError
 from ninefold.extensions.volumes.labels import LabelFiles, labels_of
-from ninefold.extensions.volumes.nifti import TOPS, VolumeFiles, bad_volume, nibabel
+from ninefold.extensions.volumes.nifti import VolumeFiles, nibabel
 from ninefold.extensions.volumes.points import Points
 from ninefold.files import read_text
 from ninefold.progress import bar
 
 POINTS = ("landmarks.json", "all_landmarks_voxel.json")  # the first that is there is read
 MASKS = "labelsTr"
-LONGEST = 1 << 26  # bytes of test.txt: a million cases
 HOLDS = (
     "imagesTr/CASE_0000.nii.gz, landmarks.json or labelsTr/CASE.nii.gz, and imagesTs or test.txt"
 )
 NAME = re.compile(r"(.+)_(\d{4})\.nii(\.gz)?")
-LOOKED_AT = 8  # volumes that `prepare` decodes, which may take a second each
-CHOICES = {"order": ("xyz", "zyx"), "unit": ("voxel", "mm"), "dtype": tuple(TOPS)}
-KINDS = ("landmarks", "masks")  # of targets
 ONLY_FOR = {"landmarks": "landmarks", "ignore": "masks", "class_names": "masks"}  # options
 Cases = dict[str, tuple[str, ...]]  # the files of a case, one for each channel
 
@@ -84,8 +79,7 @@ class Volumes(Dataset):
         masks = self._masks(list(itertools.chain(*labels)))
         every = [*itertools.chain(*cases), *masks.paths]
         for path in bar(every, "checking the volumes", unit="file", delay=1.0):
-            if wrong := unusable(path):
-                raise bad_volume(str(self.root), path, wrong)
+            self._tree.require_readable(path)
         volumes = self._volumes(cases)
         rows = bar(enumerate(masks.paths), "reading headers", len(masks), unit="case", delay=1.0)
         for row, path in rows:
@@ -93,9 +87,10 @@ class Volumes(Dataset):
         if points is not None:
             for part in found.values():
                 points.targets(list(part), self._volumes(list(part.values())), names)
-        for files in bar(spread(cases, LOOKED_AT), "opening volumes", unit="case", delay=1.0):
+        some = 8  # each may take a second
+        for files in bar(spread(cases, some), "opening volumes", unit="case", delay=1.0):
             volumes.decoded(files)
-        for path in bar(spread(masks.paths, LOOKED_AT), "opening masks", unit="mask", delay=1.0):
+        for path in bar(spread(masks.paths, some), "opening masks", unit="mask", delay=1.0):
             masks.decoded(path)
 
     def load(self, split: Split) -> Examples:
@@ -115,19 +110,16 @@ class Volumes(Dataset):
 
     @property
     def _tree(self) -> ImageTree:
-        return ImageTree(self.root, HOLDS)
+        usable = "whole NIfTI files of one volume, with spacing and orientation, are"
+        return ImageTree(self.root, HOLDS, "volume", usable)
 
     def _volumes(self, paths: Sequence[tuple[str, ...]]) -> VolumeFiles:
-        channels, depth, height, width = self.shape
-        z, y, x = self.spacing
-        window = None if self.window is None else (self.window[0], self.window[1])
-        size = (channels, depth, height, width)
-        return VolumeFiles(paths, size, (z, y, x), window, self.dtype, str(self.root))
+        how = self.spacing, self.window, self.dtype
+        return VolumeFiles(paths, tuple(self.shape), *how, self._tree)
 
     def _masks(self, paths: Sequence[str]) -> LabelFiles:
-        _, depth, height, width = self.shape
-        z, y, x = self.spacing
-        return LabelFiles(paths, (depth, height, width), self._tree, self._numbers, (z, y, x))
+        size = tuple(self.shape[1:])
+        return LabelFiles(paths, size, self._tree, self._numbers, self.spacing)
 
     @property
     def _numbers(self) -> ClassNumbers:
@@ -159,7 +151,7 @@ class Volumes(Dataset):
             return self._folder("imagesTs" if split == "test" else "imagesTr")
         cases = self._folder("imagesTr")
         try:
-            lines = read_text(listing, LONGEST).splitlines()
+            lines = read_text(listing, most=1 << 26).splitlines()  # a million cases
         except (OSError, ValueError) as error:
             raise self._tree.wrong(
                 f"{listing} cannot be read",
@@ -235,7 +227,7 @@ class Volumes(Dataset):
                 "dataset.targets",
                 "null",
                 f"{root} holds both {file.name} and {MASKS}",
-                f"{' or '.join(KINDS)} is allowed",
+                "landmarks or masks is allowed",
                 "set dataset.targets to what the task is trained on",
             )
         kind = self.targets or ("masks" if masks else "landmarks")
@@ -272,25 +264,7 @@ class Volumes(Dataset):
             self._numbers.require_usable()
 
     def _require_options(self) -> None:
-        """Raise DataError or ConfigError if an option cannot be used."""
-        if self.targets is not None and self.targets not in KINDS:
-            raise ConfigError(
-                "dataset.targets",
-                self.targets,
-                "not allowed",
-                f"{', '.join(KINDS)} or null is allowed",
-                "correct dataset.targets",
-            )
-        for key, allowed in CHOICES.items():
-            value = getattr(self, key)
-            if value not in allowed:
-                raise ConfigError(
-                    f"dataset.{key}",
-                    "null" if value is None else value,
-                    "the numbers cannot be read without it" if value is None else "not allowed",
-                    f"{' or '.join(allowed)} is allowed",
-                    f"set dataset.{key} to what the data has",
-                )
+        """Raise DataError or ConfigError if the shape or names cannot be used: see VolumesKeys."""
         if len(self.shape) != 4:
             raise DataError(
                 "dataset.shape",
@@ -298,24 +272,6 @@ class Volumes(Dataset):
                 "volumes cannot be made so",
                 "[channels, depth, height, width] is allowed",
                 "correct dataset.shape",
-            )
-        if len(self.spacing) != 3 or not all(0 < mm < math.inf for mm in self.spacing):
-            raise ConfigError(
-                "dataset.spacing",
-                list(self.spacing),
-                "volumes cannot be resampled so",
-                "three numbers above 0, mm along z, y, x, are allowed",
-                "correct dataset.spacing",
-            )
-        if self.window is not None and (
-            len(self.window) != 2 or not self.window[0] < self.window[1]
-        ):
-            raise ConfigError(
-                "dataset.window",
-                list(self.window),
-                "it is no window of values",
-                "[low, high] with low below high, or null, is allowed",
-                "correct dataset.window",
             )
         for key, of in (("landmarks", "landmark"), ("class_names", "class")):
             names = getattr(self, key)

@@ -212,17 +212,10 @@ def test_landmarks_in_the_other_order_are_refused_with_a_hint(root):
 
 
 OPTIONS: dict[str, tuple[dict[str, Any], type[DataError] | type[ConfigError], str]] = {
-    "no order": (
-        {"order": None}, ConfigError, "dataset.order=null: the numbers cannot be read .*xyz or zyx"
-    ),
-    "targets": ({"targets": "boxes"}, ConfigError, "dataset.targets=boxes: not allowed; landmarks"),
-    "order": ({"order": "yxz"}, ConfigError, "dataset.order=yxz: not allowed; xyz or zyx"),
     "images": ({"shape": [1, 8, 8]}, DataError, r"dataset.shape=\[1, 8, 8\]: volumes cannot be"),
     "channels": (
         {"shape": [2, 8, 8, 8]}, DataError, r"t\w_000 in .* has the channels 0; 2, numbered"
     ),
-    "spacing": ({"spacing": [2, 2]}, ConfigError, r"dataset.spacing=\[2, 2\]: .*three numbers"),
-    "window": ({"window": [5, 5]}, ConfigError, r"dataset.window=\[5, 5\]: .*low below high"),
     "number of landmarks": (
         {"classes": 4}, DataError, "dataset.classes=4: .*has 3 landmarks; .*set dataset.classes=3"
     ),
