@@ -71,6 +71,9 @@ class Failure(Exception):
     code: ClassVar[int] = 1
     status: ClassVar[str] = "failed"
 
+    def __init_subclass__(cls) -> None:
+        KINDS[cls.__name__] = cls
+
     def __init__(self, field: str, value: object, wrong: str, allowed: str, do: str) -> None:
         # Every error line is made here, so this is where secrets are removed. Before and after the
         # text is put on one line: a secret may be known with its line breaks or without them.
@@ -95,6 +98,9 @@ class Failure(Exception):
     def parts(self) -> list[str]:
         """field, value, wrong, allowed, do: all that a `FailureReport` needs besides the class."""
         return [self.field, self.value, self.wrong, self.allowed, self.do]
+
+
+KINDS: dict[str, type[Failure]] = {Failure.__name__: Failure}  # by name: each kind adds itself
 
 
 class ConfigError(Failure):
@@ -225,14 +231,12 @@ def limit_failure(error: BaseException, found: str) -> ResourceError | None:
         said = text_of(each)
         no_task = number in (None, errno.EAGAIN) and any(words in said for words in NO_TASK)
         if files or (no_task and not address_space_is_limited()):
-            return ResourceError(
-                "files" if files else "processes",
-                "exhausted",
-                said.partition("\n")[0],
-                found,
+            wrong = said.partition("\n")[0]
+            do = (
                 f"raise the limit (ulimit {'-n' if files else '-u, docker run --pids-limit'}), or "
-                "lower parallel.processes, threads or loader.workers",
+                "lower parallel.processes, threads or loader.workers"
             )
+            return ResourceError("files" if files else "processes", "exhausted", wrong, found, do)
     return None
 
 
@@ -258,13 +262,9 @@ def memory_failure(error: BaseException, found: str) -> ResourceError | None:
         lines = text_of(cause).splitlines()
         said = [line for line in lines if any(words in line for words in signs)]
         if said or isinstance(cause, MemoryError):
-            return ResourceError(
-                "memory",
-                "exhausted",
-                (said or lines or ["out of memory"])[0],
-                found,
-                "lower batch_size, choose a smaller model or free some (see also ulimit -v)",
-            )
+            wrong = (said or lines or ["out of memory"])[0]
+            do = "lower batch_size, choose a smaller model or free some (see also ulimit -v)"
+            return ResourceError("memory", "exhausted", wrong, found, do)
     return None
 
 
@@ -346,27 +346,6 @@ def error_of_exit(error: BaseException) -> ConfigError | None:
 # What is wrong where the kernel, or a person, has killed a process of a run.
 KILLED = "its process was killed (SIGKILL)"
 
-KINDS: dict[str, type[Failure]] = {
-    kind.__name__: kind
-    for kind in (
-        Failure,
-        ConfigError,
-        FolderInUse,
-        CheckpointError,
-        DataError,
-        ResourceError,
-        NumericsError,
-        PeerError,
-        ProcessNotEnded,
-        NoReader,
-        Slower,
-        Parted,
-        Undecided,
-        Preempted,
-        Interrupted,
-    )
-}
-
 
 @dataclass(frozen=True)
 class FailureReport:
@@ -419,13 +398,8 @@ def require_package(field: str, value: object, package: str, extra: str) -> None
 
 def not_installed(field: str, value: object, package: str, extra: str) -> ConfigError:
     """The failure of a setting that needs a package of one of our extras."""
-    return ConfigError(
-        field,
-        value,
-        f"{package} is not installed",
-        f"the extra {extra} has it",
-        f"pip install '.[{extra}]' in a clone, or pip install 'WHEEL[{extra}]'",
-    )
+    do = f"pip install '.[{extra}]' in a clone, or pip install 'WHEEL[{extra}]'"
+    return ConfigError(field, value, f"{package} is not installed", f"the extra {extra} has it", do)
 
 
 def suggestion(word: str, known: Iterable[str], begin: str = "") -> str:

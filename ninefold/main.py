@@ -1,5 +1,8 @@
 """A command of train.py or evaluate.py, from its arguments to its exit code.
 
+A run is loaded (config.composition), checked (launch.ready), launched (launch.run) and, in a worker
+process, trained (train.run).
+
 Nothing here imports torch before a job has passed every check that works without torch. What only
 sweeps need is imported where one begins: most commands make one run.
 """
@@ -24,11 +27,10 @@ from ninefold.config.composition import (
     Composition,
     compose,
     flags_of,
+    mode_problems,
     only_shows,
 )
 from ninefold.config.job import Settled, asked
-from ninefold.config.mode import mode_problems
-from ninefold.config.parse import last_of_each, quoted
 from ninefold.errors import Failure, Refused, error_of_exit, require_configuration
 from ninefold.exits import exit_now, exit_process, interrupted
 from ninefold.launch import events
@@ -38,6 +40,7 @@ from ninefold.launch.runs import RESUME, Runs
 from ninefold.places import CONF
 from ninefold.ranks import started_by
 from ninefold.streams import OutputClosed, flush_stdout, no_reader, open_streams
+from ninefold.words import last_of_each, quoted
 
 if TYPE_CHECKING:
     from ninefold.sweeps import Sweep

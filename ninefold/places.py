@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent
@@ -54,6 +55,19 @@ def option_files(group: str = "*", option: str = "*") -> list[Path]:
     """The files conf/GROUP/OPTION.yaml, those of the extensions included, by their names."""
     found = [path for folder in OPTIONS for path in folder.glob(f"{group}/{option}.yaml")]
     return sorted(found, key=lambda path: (path.parent.name, path.stem))
+
+
+def file_of(module: str) -> Path | None:
+    """The file of a module or a package, which is not imported; None if it is not found."""
+    first, *rest = module.split(".")
+    spec = PathFinder.find_spec(first)
+    if spec and spec.origin and not rest:
+        return Path(spec.origin)
+    for root in (spec.submodule_search_locations if spec else None) or []:
+        for file in (Path(root, *rest).with_suffix(".py"), Path(root, *rest, "__init__.py")):
+            if file.is_file():
+                return file
+    return None
 
 
 def path_text() -> str:

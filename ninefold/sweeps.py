@@ -11,8 +11,7 @@ from pathlib import Path
 from hydra.core.utils import configure_log
 
 from ninefold import plugins
-from ninefold.config.composition import Composition
-from ninefold.config.mode import SWEEPER
+from ninefold.config.composition import SWEEPER, Composition
 from ninefold.errors import Interrupted, Refused
 from ninefold.launch.run import announce, failure_of
 from ninefold.launch.runs import Runs

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
+
+SYNTAX = set("'\"[]{}(),\\$")  # of Hydra's values
 
 
 def key_and_value(text: str) -> tuple[str, str]:
@@ -24,3 +27,29 @@ def as_value(text: str) -> str:
 def as_text(text: str) -> str:
     """Return `text` as a value that nothing is read into."""
     return "'" + text.replace("'", "\\'") + "'"
+
+
+def quoted(arguments: Iterable[str]) -> list[str]:
+    """The arguments of a command, with quotes around values that Hydra's grammar cannot parse.
+
+    It has no letters but those of ASCII outside quotes.
+    """
+    found = []
+    for word in arguments:
+        key, equals, value = word.partition("=")
+        plain = bool(equals) and not word.startswith("-") and not SYNTAX & {*value}
+        found.append(word if value.isascii() or not plain else f"{key}='{value}'")
+    return found
+
+
+def last_of_each(arguments: Sequence[str]) -> list[str]:
+    """The arguments without values of keys that have another later: the last one wins."""
+    kept: dict[str | int, str] = {}
+    for number, word in enumerate(arguments):
+        before = arguments[number - 1] if number else ""
+        of_flag = before.startswith("-") and before not in ("-m", "--multirun")
+        is_value = re.match(r"[\w./@]+=", word) and not of_flag
+        key = word.partition("=")[0] if is_value else number
+        kept.pop(key, None)
+        kept[key] = word
+    return list(kept.values())

@@ -1,19 +1,17 @@
-"""What is generated from the schema: docs/reference/keys.md, and the keys in conf/.
+"""What is generated from the schema: docs/reference/keys.md.
 
     python -m tests.reference
 
-writes them anew; a test sees that they are up to date.
+writes it anew; a test sees that it is up to date.
 """
 
-import textwrap
 from collections.abc import Mapping
-from pathlib import Path
 
 from ninefold.config.conf_files import files_of
-from ninefold.config.list_commands import COMMANDS, about, default_of, keys_of
+from ninefold.config.list_commands import about, default_of
 from ninefold.config.options import option_keys
 from ninefold.config.schema import COMMAND, GROUPS, SWEEP, Key, own_keys
-from ninefold.places import CONF, ROOT
+from ninefold.places import ROOT
 from ninefold.types import MAY_CHANGE, words
 
 SIGNS = {
@@ -24,25 +22,7 @@ SIGNS = {
     "a list or a dict of shapes for several inputs": "a list or dict of them",
     "a section with a _target_ in it": "a _target_",
 }  # fmt: skip
-WIDTH, COLUMN = 100, 24  # of the files in conf/: a line, and where a comment begins
-
-
-def main() -> None:
-    """Write every generated file."""
-    for path, text in generated().items():
-        path.write_text(text, encoding="utf-8")
-
-
-def generated() -> dict[Path, str]:
-    """The generated files by path, with their text."""
-    found = {ROOT / "docs" / "reference" / "keys.md": table()}
-    for command in COMMANDS:
-        path = CONF / f"{command}.yaml"
-        found[path] = with_keys(path.read_text(encoding="utf-8"), keys_of(command))
-    return found
-
-
-# docs/reference/keys.md
+PAGE = ROOT / "docs" / "reference" / "keys.md"
 
 
 def table() -> str:
@@ -105,28 +85,5 @@ def _short(allowed: str) -> str:
     return allowed
 
 
-# Keys in the files of conf/
-
-
-def with_keys(text: str, keys: Mapping[str, Key]) -> str:
-    """`text`, YAML of conf/, with `keys` between its `defaults` and `hydra`.
-
-    Each has its default, and its meaning as the comment behind it.
-    """
-    lines: list[str] = []
-    for name, key in keys.items():
-        _, inner, last = name.rpartition(".")
-        value = "" if key.is_section else f" {default_of(key)}"
-        lines += _commented(f"{'  ' if inner else ''}{last}:{value}", key.meaning)
-    before, after = text.partition("\n\n")[0], text.rpartition("\nhydra:")[2]
-    return "\n".join([before, "", *lines, "", f"hydra:{after}"])
-
-
-def _commented(line: str, meaning: str) -> list[str]:
-    first = f"{line}  ".ljust(COLUMN)
-    wrapped = textwrap.wrap(meaning, WIDTH - COLUMN - 2, break_on_hyphens=False)
-    return [f"{first}# {wrapped[0]}", *(" " * COLUMN + f"# {more}" for more in wrapped[1:])]
-
-
 if __name__ == "__main__":
-    main()
+    PAGE.write_text(table(), encoding="utf-8")

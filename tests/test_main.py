@@ -1,7 +1,7 @@
 """A command as a whole: what it keeps of its runs, and a study that has nothing left to do."""
 
 from ninefold.errors import NumericsError
-from ninefold.launch import Outcome
+from ninefold.launch.run import Outcome
 from ninefold.launch.runs import Runs
 
 

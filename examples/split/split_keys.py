@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from ninefold.config.combinations import Combination, Job, count
+from ninefold.config.combinations import Combination, Job
 from ninefold.machine import gpu_number, numbers_of
 from ninefold.types import Allowed, Count, Filled, If, Section, Whole, different
 
@@ -12,6 +12,12 @@ ONE_KIND = (
     "amp=fp32 and on_nonfinite=stop are allowed where parallel.devices has cpu and GPUs",
     "use these, or GPUs alone",
 )
+
+
+def count(job: Job) -> int:
+    """How many devices are named."""
+    devices = job["parallel.devices"]
+    return len(devices) if isinstance(devices, list) else 0
 
 
 def different_devices(values: Any) -> bool:

@@ -151,13 +151,8 @@ class Answer:
         path: a file to write it to. Raises ConfigError where there is nothing to draw.
         """
         if self._read.picture is None:
-            raise ConfigError(
-                "folder",
-                self.folder,
-                "no time is known",
-                "there is nothing to draw",
-                "run it again",
-            )
+            allowed = "there is nothing to draw"
+            raise ConfigError("folder", self.folder, "no time is known", allowed, "run it again")
         if path is not None:
             write_text(Path(path), self._read.picture)
         return self._read.picture

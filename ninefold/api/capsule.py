@@ -109,13 +109,10 @@ def _pickled(value: Any, part: str, name: str, folder: Path) -> bytes:
     except Exception as error:
         if (exhausted := memory_failure(error, f"{part} was being copied")) is not None:
             raise exhausted from error
-        raise ConfigError(
-            part,
-            name,
-            f"it cannot be copied to a process ({error_text(error)})",
-            "files, locks, generators and connections cannot",
-            "give a function that makes it in each process",
-        ) from error
+        wrong = f"it cannot be copied to a process ({error_text(error)})"
+        allowed = "files, locks, generators and connections cannot"
+        do = "give a function that makes it in each process"
+        raise ConfigError(part, name, wrong, allowed, do) from error
     return file.getvalue()
 
 
@@ -145,13 +142,8 @@ def load(file: str, sha256: str, part: str) -> Any:
             raise ValueError(f"it was written with {_said(written)}, and this is {_said(here)}")
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) else None
-        raise DataError(
-            "objects",
-            file,
-            "it is not read",
-            said or str(error),
-            "objects of a comparison are read by its own user, as they were written: compare again",
-        ) from error
+        do = "objects of a comparison are read by its own user, as they were written: compare again"
+        raise DataError("objects", file, "it is not read", said or str(error), do) from error
     # The writer's own folders stay before installed packages, whose names their modules may have.
     known = content["path"]
     own = known[: known.index(STDLIB)] if STDLIB in known else []
@@ -163,13 +155,9 @@ def load(file: str, sha256: str, part: str) -> Any:
     except Exception as error:
         if (exhausted := memory_failure(error, f"{part} was being read")) is not None:
             raise exhausted from error
-        raise ConfigError(
-            part,
-            file,
-            "it cannot be built again in another process",
-            located(error),
-            "modules are imported there as files: see that these have what the notebook has",
-        ) from error
+        wrong = "it cannot be built again in another process"
+        do = "modules are imported there as files: see that these have what the notebook has"
+        raise ConfigError(part, file, wrong, located(error), do) from error
 
 
 def read(path: str) -> bytes:

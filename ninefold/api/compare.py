@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from inspect import signature
 from pathlib import Path
@@ -89,7 +89,7 @@ def compare(
     ask: time, or time and score, which trains each configuration once per seed. None: time, and
         score where `test` is given.
     seeds, epochs: full training runs of each configuration, for accuracy, and their length; None:
-        the epochs of conf/train.yaml.
+        the default of the key epochs.
     processes: of ddp and the like on a CPU; on GPUs there is one for each.
     threads: CPU threads of all processes together; None: all cores, or one where that is faster.
     device: auto, cpu, cuda.
@@ -112,13 +112,12 @@ def compare(
     objects = gather(model, dataset, loss, test, metric, forward, optimizer, ask)
     objects.notes.extend(left_out(compared) if amp is None else ())
     place = _new_folder(folder)
-    options = objects.write(place)
     chosen = {
-        **options,
+        **objects.write(place),
         **compared,
         "scheduler": "none",
         "batch_size": 64,
-        **objects.loader,
+        **objects.keys,
         "device": device,
         "launch.cpu_processes": processes,
         "study.ask": f"[{','.join(ask)}]",
@@ -126,18 +125,21 @@ def compare(
         "study.control": "true",
         "hydra.sweep.dir": as_value(str(place)),
     }
-    if batch_size is not None:
-        chosen["batch_size"] = batch_size
-    chosen |= {k: n for k, n in (("epochs", epochs), ("threads", threads)) if n is not None}
-    if isinstance(optimizer, str):
-        chosen["optimizer"] = optimizer
-    if "score" in ask:
-        chosen["seed"] = f"range(0,{seeds})"
-    words = [*(f"{key}={value}" for key, value in chosen.items()), *listed(overrides)]
+    seeded = f"range(0,{seeds})" if "score" in ask else None
+    named = {"batch_size": batch_size, "epochs": epochs, "threads": threads, "seed": seeded}
+    words = as_words(chosen, named, overrides)
     command = ["--config-dir", str(place / OPTIONS), "-m", *words]
     with open(place / COMMAND, "w", encoding="utf-8", opener=capsule.private) as file:
         json.dump(command, file)
     return answered(command, place, at_most, show)
+
+
+def as_words(
+    chosen: Mapping[str, Any], named: Mapping[str, Any], overrides: str | Sequence[str]
+) -> list[str]:
+    """The words of a command that chooses these values. named: those of arguments; None: not so."""
+    given = {**chosen, **{key: value for key, value in named.items() if value is not None}}
+    return [*(f"{key}={value}" for key, value in given.items()), *listed(overrides)]
 
 
 def listed(words: str | Sequence[str]) -> Sequence[str]:
@@ -152,27 +154,19 @@ def asked_axes(
     found = axes(device)
     for axis, given in (("parallel", parallel), ("amp", amp)):
         if given is not None:
-            found[axis] = given if isinstance(given, str) else ",".join(given)
+            found[axis] = ",".join(listed(given))
     return found
 
 
 def _require_possible() -> None:
     if not sys.platform.startswith("linux"):
-        raise ConfigError(
-            "platform",
-            sys.platform,
-            "ninefold.compare starts its processes as only Linux can",
-            "Linux is needed",
-            "ninefold.time_steps runs anywhere",
-        )
+        wrong = "ninefold.compare starts its processes as only Linux can"
+        do = "ninefold.time_steps runs anywhere"
+        raise ConfigError("platform", sys.platform, wrong, "Linux is needed", do)
     if launcher := started_by():
-        raise ConfigError(
-            "launcher",
-            launcher,
-            "ninefold.compare starts the processes by itself",
-            "one process is to call it",
-            "leave the launcher out",
-        )
+        wrong = "ninefold.compare starts the processes by itself"
+        allowed = "one process is to call it"
+        raise ConfigError("launcher", launcher, wrong, allowed, "leave the launcher out")
 
 
 def _new_folder(folder: str | Path | None) -> Path:
@@ -183,11 +177,7 @@ def _new_folder(folder: str | Path | None) -> Path:
             folder = folder.with_name(f"{folder.name}_")
     place = Path(folder)
     if (place / FILE).exists() or (place / STUDY).exists():
-        raise ConfigError(
-            "folder",
-            place,
-            "it holds a comparison already",
-            "a new folder is needed",
-            "name another, or read that one with ninefold.Answer(FOLDER)",
-        )
+        wrong = "it holds a comparison already"
+        do = "name another, or read that one with ninefold.Answer(FOLDER)"
+        raise ConfigError("folder", place, wrong, "a new folder is needed", do)
     return place

@@ -90,13 +90,9 @@ class CallersDataset(Mapped):
         layout = options.pop("memory_format")
         for key, value in options.items():
             if value:
-                raise ConfigError(
-                    f"dataset.{key}",
-                    value,
-                    "what a dataset object returns is not changed",
-                    "only a dataset of ninefold's own is",
-                    "do it in the dataset",
-                )
+                wrong = "what a dataset object returns is not changed"
+                allowed = "only a dataset of ninefold's own is"
+                raise ConfigError(f"dataset.{key}", value, wrong, allowed, "do it in the dataset")
         return AsItIs(layout)
 
     def _made(self, split: Split) -> Items:
@@ -115,13 +111,10 @@ class CallersDataset(Mapped):
         """Raise ConfigError if what a collate_fn returns is to be cached; any shape is taken."""
         inputs = leaves(items.first[0])
         if self.cache is not None and (items.collate or isinstance(inputs[0], Collated)):
-            raise ConfigError(
-                "dataset.cache",
-                self.cache,
-                "a collate_fn returns no arrays to keep",
-                "a dataset without one has some",
-                "leave it out, or keep items in the dataset",
-            )
+            wrong = "a collate_fn returns no arrays to keep"
+            allowed = "a dataset without one has some"
+            do = "leave it out, or keep items in the dataset"
+            raise ConfigError("dataset.cache", self.cache, wrong, allowed, do)
 
     def _returned(self, make: Any, field: str) -> Any:
         """What a function that makes a dataset returns."""
@@ -131,11 +124,7 @@ class CallersDataset(Mapped):
         except Exception as error:
             raise raised(field, name, "the function", error) from error
         if not (hasattr(type(data), "__len__") and hasattr(type(data), "__getitem__")):
-            raise DataError(
-                field,
-                name,
-                f"it returns a {type(data).__name__}",
-                "an object with __len__ and __getitem__ is needed",
-                "give items by number",
-            )
+            wrong = f"it returns a {type(data).__name__}"
+            allowed = "an object with __len__ and __getitem__ is needed"
+            raise DataError(field, name, wrong, allowed, "give items by number")
         return data

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from ninefold.api import OPTIONS, child, running
-from ninefold.api.compare import asked_axes, listed, suggesting
+from ninefold.api.compare import as_words, asked_axes, suggesting
 from ninefold.api.objects import gather
 from ninefold.api.show import explained
 from ninefold.errors import Failure, ResourceError
@@ -58,20 +58,16 @@ def fits(
             **objects.write(place),
             **asked_axes(device, parallel, amp),
             "batch_size": 64,
-            **objects.loader,
+            **objects.keys,
             "device": device,
             "launch.cpu_processes": processes,
             "hydra.run.dir": as_value(str(place / "steps")),
         }
-        named = {"batch_size": batch_size, "memory": memory}
-        chosen |= {key: value for key, value in named.items() if value is not None}
-        if isinstance(optimizer, str):
-            chosen["optimizer"] = optimizer
         options = f"hydra.searchpath=[{as_value(f'file://{place / OPTIONS}')}]"
-        words = [options, *(f"{key}={value}" for key, value in chosen.items()), *listed(overrides)]
+        words = as_words(chosen, {"batch_size": batch_size, "memory": memory}, overrides)
         rows = list[Mapping[str, Any]]()
         log = place / running.LOG
-        arguments = [*child.FITS, *words]
+        arguments = [*child.FITS, options, *words]
         ended = child.run(arguments, log, rows.append, prints=False, shows=True, seconds=None)
         failures = [*map(explained, ended.failures)]
         if not rows:

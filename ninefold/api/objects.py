@@ -31,6 +31,7 @@ from ninefold.files import write_json, write_text
 from ninefold.places import option_files
 
 DIGITS = 12  # of a sha256, where a person sees it
+AS_IT_IS = "compare your script as it is: ninefold bench --precisions fp32,bf16"
 PARTS = "ninefold.api.parts."
 DATASET = {
     "_target_": "ninefold.api.data.CallersDataset",
@@ -48,14 +49,14 @@ class Objects:
 
     parts: the objects, by their names in the file. names: of the options that are made of them, by
         group.
-    loader: keys with the values that the training DataLoader has; none if none was given.
+    keys: those that the training DataLoader has, and an optimizer that was named.
     measured: what the task scores by, None for the loss.
     notes: sentences on how the objects are used, for the answer.
     """
 
     parts: dict[str, Any]
     names: dict[str, str]
-    loader: dict[str, Any]
+    keys: dict[str, Any]
     measured: str | None
     notes: list[str]
 
@@ -64,30 +65,24 @@ class Objects:
 
         Raises ConfigError, ResourceError.
         """
-        try:
-            return self._write(folder)
-        except OSError as error:
-            raise ResourceError(
-                "folder",
-                folder,
-                f"it cannot be written to ({error.strerror or error})",
-                "a folder with room for the data is needed",
-                "set folder=, or TMPDIR",
-            ) from error
-
-    def _write(self, folder: Path) -> dict[str, str]:
         path = folder.absolute() / FILE
         titles = {part: self.names.get(part, part) for part in self.parts}
         titles |= {"loss": self.names["task"]}
-        sha256 = capsule.write(path, self.parts, titles)
-        write_json(folder / NOTES, self.notes)
-        # So that runs of other objects with the same names are not taken for runs of these.
-        chosen = {**self.names, "task": f"{self.names['task'][:40]}-{sha256[:DIGITS]}"}
-        for group, option in chosen.items():
-            target = folder / OPTIONS / group / f"{option}.yaml"
-            target.parent.mkdir(parents=True, exist_ok=True)
-            content = self._option(group, {"file": str(path), "sha256": sha256})
-            write_text(target, yaml.safe_dump(content, sort_keys=False))
+        try:
+            sha256 = capsule.write(path, self.parts, titles)
+            write_json(folder / NOTES, self.notes)
+            # So that runs of other objects with the same names are not taken for runs of these.
+            chosen = {**self.names, "task": f"{self.names['task'][:40]}-{sha256[:DIGITS]}"}
+            for group, option in chosen.items():
+                target = folder / OPTIONS / group / f"{option}.yaml"
+                target.parent.mkdir(parents=True, exist_ok=True)
+                content = self._option(group, {"file": str(path), "sha256": sha256})
+                write_text(target, yaml.safe_dump(content, sort_keys=False))
+        except OSError as error:
+            wrong = f"it cannot be written to ({error.strerror or error})"
+            allowed = "a folder with room for the data is needed"
+            do = "set folder=, or TMPDIR"
+            raise ResourceError("folder", folder, wrong, allowed, do) from error
         return chosen
 
     def _option(self, group: str, file: dict[str, Any]) -> dict[str, Any]:
@@ -116,7 +111,7 @@ def gather(
 ) -> Objects:
     """Check what the caller gives. Raises ConfigError for what no comparison can use."""
     notes: list[str] = []
-    train, loader = _dataset("dataset", dataset, notes)
+    train, keys = _dataset("dataset", dataset, notes)
     tested = None if test is None else _dataset("test", test, notes)[0]
     if isinstance(train, Collating) and not isinstance(tested, Collating | None):
         tested = _collated_too(test, train)
@@ -144,81 +139,53 @@ def gather(
     }
     names = {"model": name_of(model), "dataset": _name_of_data(dataset)}
     names["task"] = name_of(loss if forward is None else forward)
+    _require_optimizer(optimizer)
     if isinstance(optimizer, str):
-        _require_named(optimizer)
+        keys["optimizer"] = optimizer
     else:
-        _require_optimizer(optimizer)
         parts["optimizer"], names["optimizer"] = optimizer, name_of(optimizer)
-    return Objects(
-        parts,
-        {group: _option_name(group, name) for group, name in names.items()},
-        loader,
-        measured,
-        notes,
-    )
+    options = {group: _option_name(group, name) for group, name in names.items()}
+    return Objects(parts, options, keys, measured, notes)
 
 
 def _require_functions(loss: Any, metric: Any, forward: Any) -> None:
     if forward is None and loss is None:
-        raise ConfigError(
-            "loss",
-            "None",
-            "there is no forward= that returns it",
-            "one of the two is needed",
+        wrong = "there is no forward= that returns it"
+        do = (
             "pass "
             "forward=lambda model, batch: model(**batch).loss, or of a LightningModule "
-            "model.training_step(batch, 0)",
+            "model.training_step(batch, 0)"
         )
+        raise ConfigError("loss", "None", wrong, "one of the two is needed", do)
     if forward is None and isinstance(loss, type):
-        raise ConfigError(
-            "loss",
-            loss.__name__,
-            "it is a class",
-            "loss(output, target) is allowed",
-            f"pass {loss.__name__}()",
-        )
+        allowed = "loss(output, target) is allowed"
+        do = f"pass {loss.__name__}()"
+        raise ConfigError("loss", loss.__name__, "it is a class", allowed, do)
     if forward is None:
         _require_callable("loss", loss, "loss(output, target)")
     elif loss is not None:
-        raise ConfigError(
-            "loss",
-            name_of(loss),
-            "there is a forward=, which returns the loss",
-            "one of the two is allowed",
-            "pass None",
-        )
+        wrong = "there is a forward=, which returns the loss"
+        raise ConfigError("loss", name_of(loss), wrong, "one of the two is allowed", "pass None")
     for name, given in (("forward", forward), ("metric", metric)):
         if given is not None:
             _require_callable(name, given, f"{name}(...)")
     if isinstance(getattr(forward, "__self__", None), nn.Module):
         name = name_of(forward)
-        raise ConfigError(
-            "forward",
-            name,
-            "it is a method of a model, of which copies are trained",
-            "forward(model, batch) is allowed",
-            f"pass lambda model, batch: model.{name}(batch), for Lightning model.{name}(batch, 0)",
-        )
+        wrong = "it is a method of a model, of which copies are trained"
+        do = f"pass lambda model, batch: model.{name}(batch), for Lightning model.{name}(batch, 0)"
+        raise ConfigError("forward", name, wrong, "forward(model, batch) is allowed", do)
     if forward is not None and metric is not None:
-        raise ConfigError(
-            "metric",
-            name_of(metric),
-            "with forward= there is no output to measure",
-            "the loss is the score there",
-            "leave it out",
-        )
+        wrong = "with forward= there is no output to measure"
+        allowed = "the loss is the score there"
+        raise ConfigError("metric", name_of(metric), wrong, allowed, "leave it out")
 
 
 def _measured(ask: Sequence[str], test: Any, metric: Any, forward: Any) -> str | None:
     """What evaluations score by: the metric's name, ACCURACY, or None for the loss."""
     if "score" in ask and test is None:
-        raise ConfigError(
-            "ask",
-            "score",
-            "there is no test set to measure it on",
-            "test=DATASET is needed",
-            "pass one, or ask for time alone",
-        )
+        wrong = "there is no test set to measure it on"
+        do = "pass one, or ask for time alone"
+        raise ConfigError("ask", "score", wrong, "test=DATASET is needed", do)
     if metric is not None:
         return _option_name("metric", name_of(metric))
     return ACCURACY if "score" in ask and forward is None else None
@@ -228,13 +195,9 @@ def _require_model(model: Any) -> None:
     name = name_of(model)
     if not isinstance(model, nn.Module):
         if hasattr(type(model), "__getitem__") and not isinstance(model, str):
-            raise ConfigError(
-                "model",
-                name,
-                "it has items, as a dataset",
-                "the model comes first, then the dataset, then the loss",
-                "give them in this order",
-            )
+            wrong = "it has items, as a dataset"
+            allowed = "the model comes first, then the dataset, then the loss"
+            raise ConfigError("model", name, wrong, allowed, "give them in this order")
         _require_callable(
             "model", model, "a function that returns one, first in compare(model, dataset, loss),"
         )
@@ -248,30 +211,17 @@ def _require_model(model: Any) -> None:
     for module in model.modules():
         kind = type(module).__name__
         if kind in wrapped and type(module).__module__.startswith("torch."):
-            raise ConfigError(
-                "model",
-                name,
-                f"it has a {kind} in it",
-                "what is compared wraps the plain module by itself",
-                wrapped[kind],
-            )
+            allowed = "what is compared wraps the plain module by itself"
+            raise ConfigError("model", name, f"it has a {kind} in it", allowed, wrapped[kind])
         if getattr(module, "_compiled_call_impl", None) is not None:  # which no copy of it has
-            raise ConfigError(
-                "model",
-                name,
-                f"its {kind} is compiled",
-                "what is compared compiles the plain module by itself",
-                "give it before .compile(), and overrides=['compile=true']",
-            )
+            allowed = "what is compared compiles the plain module by itself"
+            do = "give it before .compile(), and overrides=['compile=true']"
+            raise ConfigError("model", name, f"its {kind} is compiled", allowed, do)
     places = {str(value.device) for value in (*model.parameters(), *model.buffers())} - {"cpu"}
     if places:
-        raise ConfigError(
-            "model",
-            name,
-            f"it is on {', '.join(sorted(places))}",
-            "a module on the CPU is allowed, which each process moves by itself",
-            "give a function that makes it, or model.cpu()",
-        )
+        allowed = "a module on the CPU is allowed, which each process moves by itself"
+        do = "give a function that makes it, or model.cpu()"
+        raise ConfigError("model", name, f"it is on {', '.join(sorted(places))}", allowed, do)
 
 
 def _require_forward(model: Any) -> None:
@@ -282,44 +232,32 @@ def _require_forward(model: Any) -> None:
     own = getattr(model, "forward", None)
     own = getattr(own, "__func__", own)  # of an instance it is a method
     if own is nn.Module.forward or getattr(own, "__qualname__", "") == "LightningModule.forward":
-        raise ConfigError(
-            "model",
-            name_of(model),
-            "it has no forward, whose output loss(output, target) would take",
-            "a forward=, which returns the loss, is allowed",
-            "pass loss=None and forward=lambda model, batch: ..., such as of a LightningModule "
-            "model.training_step(batch, 0)",
-        )
+        wrong = "it has no forward, whose output loss(output, target) would take"
+        allowed = "a forward=, which returns the loss, is allowed"
+        do = "pass loss=None and forward=lambda model, batch: ..., such as of a LightningModule "
+        do += "model.training_step(batch, 0)"
+        raise ConfigError("model", name_of(model), wrong, allowed, do)
 
 
 def _require_callable(name: str, given: Any, wanted: str, do: str = "pass that") -> None:
     if not callable(given):
-        raise ConfigError(
-            name, type(given).__name__, "it cannot be called", f"{wanted} is allowed", do
-        )
-
-
-def _require_named(optimizer: str) -> None:
-    if not option_files("optimizer", optimizer):
-        names = [n for n in dir(torch.optim) if n.lower() == optimizer.lower() and n != "LBFGS"]
-        raise ConfigError(
-            "optimizer",
-            optimizer,
-            "there is no such option",
-            "adamw, sgd, or a function of parameters is allowed",
-            f"pass lambda parameters: torch.optim.{(*names, 'SGD')[0]}(parameters, lr=...)",
-        )
+        allowed = f"{wanted} is allowed"
+        raise ConfigError(name, type(given).__name__, "it cannot be called", allowed, do)
 
 
 def _require_optimizer(optimizer: Any) -> None:
+    if isinstance(optimizer, str):
+        if option_files("optimizer", optimizer):
+            return
+        names = [n for n in dir(torch.optim) if n.lower() == optimizer.lower() and n != "LBFGS"]
+        allowed = "adamw, sgd, or a function of parameters is allowed"
+        do = f"pass lambda parameters: torch.optim.{(*names, 'SGD')[0]}(parameters, lr=...)"
+        raise ConfigError("optimizer", optimizer, "there is no such option", allowed, do)
     if isinstance(optimizer, torch.optim.Optimizer):
-        raise ConfigError(
-            "optimizer",
-            type(optimizer).__name__,
-            "it holds the parameters of another model",
-            "a function of parameters is allowed",
-            f"pass lambda parameters: torch.optim.{type(optimizer).__name__}(parameters, ...)",
-        )
+        wrong = "it holds the parameters of another model"
+        allowed = "a function of parameters is allowed"
+        do = f"pass lambda parameters: torch.optim.{type(optimizer).__name__}(parameters, ...)"
+        raise ConfigError("optimizer", type(optimizer).__name__, wrong, allowed, do)
     _require_callable(
         "optimizer",
         optimizer,
@@ -336,13 +274,8 @@ def _dataset(
     collated: whether a collate_fn gets its items as they are.
     """
     if isinstance(data, nn.Module) or (isinstance(data, type) and issubclass(data, nn.Module)):
-        raise ConfigError(
-            name,
-            name_of(data),
-            "it is a model",
-            "compare(model, dataset, loss) is the order",
-            "swap the two",
-        )
+        allowed = "compare(model, dataset, loss) is the order"
+        raise ConfigError(name, name_of(data), "it is a model", allowed, "swap the two")
     if isinstance(data, DataLoader):
         own = data.collate_fn is not default_collate
         found = _dataset(name, data.dataset, notes, own)[0]
@@ -375,36 +308,24 @@ def _dataset(
             notes.append(f"The float64 numbers of {name} are taken as float32.")
         return _pair(name, *data), {}
     if isinstance(data, tuple | list) and 1 < len(data) < min(map(_rows, data)):
-        raise ConfigError(
-            name,
-            type(data).__name__,
-            f"it has {len(data)} arrays, which are no examples",
-            "a pair of arrays is a tuple: (inputs, targets)",
-            "of several inputs give TensorDataset(a, b, targets), and "
-            "overrides=['dataset.keys=[[0,1],2]']",
-        )
+        wrong = f"it has {len(data)} arrays, which are no examples"
+        allowed = "a pair of arrays is a tuple: (inputs, targets)"
+        do = "of several inputs give TensorDataset(a, b, targets), and "
+        do += "overrides=['dataset.keys=[[0,1],2]']"
+        raise ConfigError(name, type(data).__name__, wrong, allowed, do)
     iterable = isinstance(data, IterableDataset)
     by_number = hasattr(type(data), "__getitem__") and hasattr(type(data), "__len__")
     if iterable or not (by_number or callable(data)) or isinstance(data, dict | str | bytes):
         splits = [*data] if isinstance(data, dict) and all(map(_has_items, data.values())) else []
         if splits:
-            raise ConfigError(
-                name,
-                type(data).__name__,
-                "it holds datasets by name",
-                f"there: {', '.join(map(str, splits))}",
-                f"give one of them, such as {name}[{splits[0]!r}]",
-            )
-        raise ConfigError(
-            name,
-            type(data).__name__,
-            "it cannot be shuffled by a seed",
-            "a dataset with __len__ and __getitem__, a pair of "
-            "arrays, or a function that returns one is allowed",
-            "give its items as a list, if they "
-            "fit into memory, or compare your script as it is: ninefold bench --precisions "
-            "fp32,bf16",
-        )
+            allowed = f"there: {', '.join(map(str, splits))}"
+            do = f"give one of them, such as {name}[{splits[0]!r}]"
+            raise ConfigError(name, type(data).__name__, "it holds datasets by name", allowed, do)
+        allowed = "a dataset with __len__ and __getitem__, a pair of arrays, or a function that "
+        allowed += "returns one is allowed"
+        do = f"give its items as a list, if they fit into memory, or {AS_IT_IS}"
+        wrong = "it cannot be shuffled by a seed"
+        raise ConfigError(name, type(data).__name__, wrong, allowed, do)
     return data, {}
 
 
@@ -424,15 +345,13 @@ def _require_plain(name: str, loader: Any) -> None:
             "batch_sampler",
             loader.batch_size is not None,
             "each epoch is shuffled by the seed",
-            "give the dataset, and batch_size, or compare your script as it is: ninefold bench "
-            "--precisions fp32,bf16",
+            f"give the dataset, and batch_size, or {AS_IT_IS}",
         ),
         (
             "sampler",
             _permutes(loader.sampler, len(loader.dataset)),
             "each epoch has every item once, shuffled by the seed",
-            "give the dataset, or compare your script as it is: ninefold bench --precisions "
-            "fp32,bf16",
+            f"give the dataset, or {AS_IT_IS}",
         ),
         (
             "worker_init_fn",
@@ -459,32 +378,22 @@ def _permutes(sampler: Any, count: int) -> bool:
 def _pair(name: str, inputs: Any, targets: Any) -> Pair:
     for array in (inputs, targets):
         if isinstance(array, Tensor) and array.device.type != "cpu":
-            raise ConfigError(
-                name,
-                f"tensors on {array.device}",
-                "other processes cannot read them there",
-                "tensors on the CPU are allowed, which are stored once for all processes",
-                "pass tensor.cpu()",
-            )
+            wrong = "other processes cannot read them there"
+            allowed = "tensors on the CPU are allowed, which are stored once for all processes"
+            do = "pass tensor.cpu()"
+            raise ConfigError(name, f"tensors on {array.device}", wrong, allowed, do)
     if len(inputs) != len(targets) or not len(inputs):
-        raise ConfigError(
-            name,
-            f"{len(inputs)} inputs",
-            f"there are {len(targets)} targets",
-            "as many of both, at least one, are needed",
-            "correct them",
-        )
+        wrong = f"there are {len(targets)} targets"
+        allowed = "as many of both, at least one, are needed"
+        raise ConfigError(name, f"{len(inputs)} inputs", wrong, allowed, "correct them")
     try:
         both = (x if isinstance(x, Tensor) else np.ascontiguousarray(x) for x in (inputs, targets))
         plain = [in_network_dtype(torch.as_tensor(array)).numpy() for array in both]
     except (TypeError, ValueError) as error:  # text, sparse, another byte order
-        raise ConfigError(
-            name,
-            "arrays",
-            f"plain tensors do not hold them ({error})",
-            "integers, booleans and floats are allowed",
-            "convert them, such as classes to their numbers",
-        ) from error
+        wrong = f"plain tensors do not hold them ({error})"
+        allowed = "integers, booleans and floats are allowed"
+        do = "convert them, such as classes to their numbers"
+        raise ConfigError(name, "arrays", wrong, allowed, do) from error
     return Pair(*plain)
 
 

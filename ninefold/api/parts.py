@@ -38,31 +38,19 @@ def network(file: str, sha256: str, name: str) -> nn.Module:
         wrong, found = "the function that makes it fails", located(error)
         raise ConfigError("model", name, wrong, found, "correct it there") from error
     if not isinstance(found, nn.Module):
-        raise ConfigError(
-            "model",
-            name,
-            f"it returns an object of type {type(found).__name__}",
-            "a torch.nn.Module is needed",
-            "return the network",
-        )
+        wrong = f"it returns an object of type {type(found).__name__}"
+        raise ConfigError("model", name, wrong, "a torch.nn.Module is needed", "return the network")
     for module in found.modules():
         if any(map(is_lazy, (*module.parameters(False), *module.buffers(False)))):
-            raise ConfigError(
-                "model",
-                name,
-                f"its {type(module).__name__} has no weights yet",
-                "weights are needed before the first step",
-                "call it once with a batch, in a function that makes it",
-            )
+            wrong = f"its {type(module).__name__} has no weights yet"
+            allowed = "weights are needed before the first step"
+            do = "call it once with a batch, in a function that makes it"
+            raise ConfigError("model", name, wrong, allowed, do)
     floats = {weight.dtype for weight in found.parameters() if weight.is_floating_point()}
     for dtype in floats - {torch.float32}:
-        raise ConfigError(
-            "model",
-            name,
-            f"its weights are {str(dtype).removeprefix('torch.')}",
-            "float32 is allowed, which inputs become",
-            "call .float() on it",
-        )
+        wrong = f"its weights are {str(dtype).removeprefix('torch.')}"
+        allowed = "float32 is allowed, which inputs become"
+        raise ConfigError("model", name, wrong, allowed, "call .float() on it")
     if isinstance(given, nn.Module):  # its buffers are of a file: torch cannot resize these
         for buffer in given.buffers():
             buffer.data = buffer.data.clone()
@@ -75,7 +63,7 @@ class WithForward(nn.Module):
     A scalar is expanded to [n]. Raises ConfigError if it returns no tensor.
     """
 
-    def __init__(self, model: nn.Module, function: Callable[[nn.Module, Any], Tensor]) -> None:
+    def __init__(self, model: nn.Module, function: Callable[[nn.Module, Any], Any]) -> None:
         super().__init__()
         self.model, self.function = model, function
 
@@ -84,13 +72,9 @@ class WithForward(nn.Module):
         given = batch.value if isinstance(batch, Collated) else batch
         loss = self.function(self.model, given)
         if not isinstance(loss, Tensor):
-            raise ConfigError(
-                "forward",
-                type(loss).__name__,
-                "it returns no tensor",
-                "the loss of the batch is needed, as model(**batch).loss",
-                "return that",
-            )
+            wrong = "it returns no tensor"
+            allowed = "the loss of the batch is needed, as model(**batch).loss"
+            raise ConfigError("forward", type(loss).__name__, wrong, allowed, "return that")
         return loss.expand(count) if loss.ndim == 0 else loss
 
 
@@ -135,24 +119,16 @@ class CallersTask(nn.Module):
         if isinstance(values, Tensor) and values.ndim and len(values) == count:
             return mean_over_examples(values, count)
         found = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
-        raise ConfigError(
-            "metric",
-            found,
-            "it has no number for each example",
-            f"a tensor of {count} values is needed",
-            "return one for each, and none of their means",
-        )
+        allowed = f"a tensor of {count} values is needed"
+        do = "return one for each, and none of their means"
+        raise ConfigError("metric", found, "it has no number for each example", allowed, do)
 
     def _hits(self, output: Any, target: Any) -> Tensor:
         classes = isinstance(output, Tensor) and output.ndim == 2 and isinstance(target, Tensor)
         if not classes or target.shape != output.shape[:1]:
-            raise ConfigError(
-                "ask",
-                "accuracy",
-                "it is known only for outputs [n, classes] and targets [n]",
-                "this model's are different",
-                "give metric=function(output, target) with a value for each example",
-            )
+            wrong = "it is known only for outputs [n, classes] and targets [n]"
+            do = "give metric=function(output, target) with a value for each example"
+            raise ConfigError("ask", "accuracy", wrong, "this model's are different", do)
         hits: Tensor = (output.argmax(dim=1) == target).sum()
         return hits
 

@@ -54,22 +54,13 @@ def failure(
 ) -> Failure:
     """Return why a command that ended so has no answer."""
     if ended.late:
-        return ConfigError(
-            "at_most",
-            at_most,
-            "no configuration has a time after so many minutes",
-            "two rounds take longer",
-            f"raise it, or continue in a shell: {_go_on(command, place)}",
-        )
+        wrong = "no configuration has a time after so many minutes"
+        do = f"raise it, or continue in a shell: {_go_on(command, place)}"
+        return ConfigError("at_most", at_most, wrong, "two rounds take longer", do)
     for each in ended.failures:
         return shown.explained(each)
-    return Failure(
-        "ninefold",
-        ended.code,
-        "the comparison ended without an answer",
-        last_line(place / LOG),
-        f"see {place / LOG}",
-    )
+    wrong = "the comparison ended without an answer"
+    return Failure("ninefold", ended.code, wrong, last_line(place / LOG), f"see {place / LOG}")
 
 
 def resuming(folder: Path, minutes: float) -> list[str]:
@@ -81,13 +72,9 @@ def resuming(folder: Path, minutes: float) -> list[str]:
         command = json.loads(capsule.read(str(folder / COMMAND)))
         spent = StudyRecord.of(read_json(folder / STUDY)).timing_seconds / 60
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            "folder",
-            folder,
-            f"no comparison of yours can be resumed there; {error_text(error)}",
-            "one that ninefold.compare began is needed",
-            "compare again",
-        ) from error
+        wrong = f"no comparison of yours can be resumed there; {error_text(error)}"
+        allowed = "one that ninefold.compare began is needed"
+        raise ConfigError("folder", folder, wrong, allowed, "compare again") from error
     return _resuming(command, folder, f"study.time_budget={spent + minutes:g}")
 
 

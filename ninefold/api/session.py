@@ -74,13 +74,9 @@ class Session(Entries):
         ):
             check_number(field, value, below)
         if baseline is not None and baseline not in names:
-            raise ConfigError(
-                "baseline",
-                baseline,
-                "there is no such step",
-                f"there are {', '.join(names)}",
-                "name one of these",
-            )
+            wrong = "there is no such step"
+            allowed = f"there are {', '.join(names)}"
+            raise ConfigError("baseline", baseline, wrong, allowed, "name one of these")
         self._given, self._clock, self._accelerator = tuple(names), clock, accelerator
         self._used, self._since = list[int](), 0.0  # of this turn: accelerators, its timed steps
         self._settings = Settings(same=same, level=level, baseline=baseline)
@@ -352,13 +348,9 @@ class RankSync:
         # The largest of -code is the smallest code, so that one call gives both.
         most, least = self.largest([code, -code])
         if most != -least:
-            raise ConfigError(
-                "steps",
-                ", ".join(steps),
-                "other ranks have steps of other names",
-                f"rank {self.rank} has these",
-                "give all ranks the same",
-            )
+            wrong = "other ranks have steps of other names"
+            allowed = f"rank {self.rank} has these"
+            raise ConfigError("steps", ", ".join(steps), wrong, allowed, "give all ranks the same")
 
     def neighbors(self) -> list[int]:
         """The ids of the other processes on this host."""

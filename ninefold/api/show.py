@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import re
 import sys
+from collections.abc import Callable
 from html import escape
 from typing import Any
 
@@ -13,49 +14,35 @@ from ninefold.errors import Failure
 from ninefold.tables import html_table
 
 LINE = re.compile(r"(?P<file>/[^\s;,]+\.py|<ipython-input-[^>]*>):(?P<line>\d+)")
-# What the command says of its configuration, and what the caller of `ninefold.compare` has instead.
-ARGUMENTS = [
-    (re.compile(pattern), argument)
-    for pattern, argument in (
-        (r"\b(\w+)-[0-9a-f]{12}\b", r"\1"),  # the name of a task, made to be one of its own
-        (r"\breport\.margin sets that", "overrides=['report.margin=...'] sets it"),
-        (r"\bdataset\.resident makes", "overrides=['dataset.resident=false'] makes"),
-        (r"\bamp=default measures", 'amp="default" measures'),
-        (r"\bstudy\.time_budget\b", "minutes"),
-        (r"\bstudy\.ask\b", "ask"),
-        (r"\blaunch\.cpu_processes\b", "processes"),
-        (r"\bparallel\.processes\b", "processes"),
-        (r"\bloader\.workers\b", "num_workers of the DataLoader"),
-        (r"\bdataset\.train\b", "dataset"),
-        (r"\bdataset\.test\b", "test"),
-        (r"\btask\.loss\b", "loss"),
-        (r"\btask=", "loss="),
-        (r"\boptimizer=torch\.optim\b", "optimizer=function"),
-        (r"\bseed=range\(0,(\S+)\)", r"seeds=\1"),
-        (r"lower optimizer\.lr", "lower the learning rate (optimizer=)"),
-        (r"choose a wider amp\.dtype", "pass another amp"),
-        (r"set on_nonfinite=skip", "pass overrides=['on_nonfinite=skip']"),
-        (
-            r"set model\.output to the key or index of the prediction in it, as (\d+)",
-            r"pass loss=lambda output, target: loss(output[\1], target), or forward=",
-        ),
-        (
-            r"set model\.output to the key or index of the prediction in it, as (\w+)",
-            r'pass loss=lambda output, target: loss(output["\1"], target), or forward=',
-        ),
-        (
-            r"set model\.output to the key or index of the prediction in it",
-            "pass a loss(output, target) that takes the prediction out of it, or forward=",
-        ),
-        (r"set it to true\b", "pass overrides=['parallel.find_unused_parameters=true']"),
-        (
-            r"set dataset\.keys to the places of input and target, as \[0,1\]",
-            "pass overrides=['dataset.keys=[0,1]'], the places of input and target",
-        ),
-        (r",? or (choose another|set) [^;]*$", ""),
-        (r"choose another [^;]*$", "correct it"),
-    )
-]
+# The argument of `ninefold.compare` that gives a key; the others are given in `overrides`.
+ARGUMENTS = {
+    "amp.dtype": "amp",
+    "dataset.test": "test",
+    "dataset.train": "dataset",
+    "launch.cpu_processes": "processes",
+    "loader.workers": "num_workers of the DataLoader",
+    "optimizer.lr": "the learning rate (optimizer=)",
+    "parallel.processes": "processes",
+    "study.ask": "ask",
+    "study.time_budget": "minutes",
+    "task": "loss",
+    "task.loss": "loss",
+}
+KEY = r"[a-z_]+(?:\.[a-z_]+)+"
+# What a command says, by its options and what it lets choose, and a caller's words for it.
+WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
+    (r"\b(\w+)-[0-9a-f]{12}\b", r"\1"),  # the name of a task, made to be one of its own
+    (r"\bseed=range\(0,(\S+)\)", r"seeds=\1"),
+    (r"\boptimizer=torch\.optim\b", "optimizer=function"),
+    (r"\bamp=(\w+) measures", r'amp="\1" measures'),
+    (rf"\b(?:task(?==)|{KEY})\b", lambda found: ARGUMENTS.get(found[0], found[0])),
+    (rf"\b({KEY}) (sets|makes)\b", r"overrides=['\1=...'] \2"),
+    (rf"\bset ({KEY}) to (the [^,;]+), as (\[[^;]*?\]|\w+)", r"pass overrides=['\1=\3'], \2"),
+    (rf"\bset ((?:on_nonfinite|{KEY})=\w+)", r"pass overrides=['\1']"),
+    (r"\bset model\.output to .*", "pass a loss that takes the prediction out of it"),
+    (r",? or (choose another|set) [^;]*$", ""),
+    (r"choose another [^;]*$", "correct it"),
+)
 
 
 class Notebook:
@@ -107,7 +94,8 @@ def in_notebook() -> bool:
 
 def explained(failure: Failure) -> Failure:
     """Say `failure` in the words of the caller's arguments, with the line of code as a note."""
-    said = [f"{failure.field}={failure.value}", failure.wrong, failure.allowed, failure.do]
+    do = failure.do.replace("set it to ", f"set {failure.field}=")
+    said = [f"{failure.field}={failure.value}", failure.wrong, failure.allowed, do]
     about, *sentence = map(in_arguments, said)
     field, _, value = about.partition("=")
     told = type(failure)(field, value, *sentence)
@@ -118,8 +106,8 @@ def explained(failure: Failure) -> Failure:
 
 def in_arguments(text: str) -> str:
     """`text` of the command, in the words of the arguments of `ninefold.compare`."""
-    for pattern, argument in ARGUMENTS:
-        text = pattern.sub(argument, text)
+    for pattern, words in WORDS:
+        text = re.sub(pattern, words, text)
     return text
 
 

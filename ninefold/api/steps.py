@@ -145,20 +145,13 @@ def take_turn(
 def check_names(field: str, given: object, kind: str) -> None:
     """Raise ConfigError unless `given` is a mapping from two names or more."""
     if not isinstance(given, Mapping):
-        raise ConfigError(
-            field, type(given).__name__, "it is no mapping", f"a dict of names, with {kind} each",
-            "give one"
-        )  # fmt: skip
-    if wrong := [name for name in given if not isinstance(name, str)]:
-        raise ConfigError(field, repr(wrong[0]), "it is no name", "strings are", "rename it")
+        allowed = f"a dict of names, with {kind} each"
+        raise ConfigError(field, type(given).__name__, "it is no mapping", allowed, "give one")
+    if odd := [name for name in given if not isinstance(name, str)]:
+        raise ConfigError(field, repr(odd[0]), "it is no name", "strings are", "rename it")
     if len(given) < 2:
-        raise ConfigError(
-            field,
-            ", ".join(given) or "empty",
-            "there is nothing to compare it with",
-            "two or more are needed",
-            "add one",
-        )
+        names, wrong = ", ".join(given) or "empty", "there is nothing to compare it with"
+        raise ConfigError(field, names, wrong, "two or more are needed", "add one")
 
 
 def as_function(name: str, step: object) -> Callable[[], Any]:
@@ -167,21 +160,16 @@ def as_function(name: str, step: object) -> Callable[[], Any]:
     if inspect.isgenerator(step):
         return lambda: advance(field, step)
     if isinstance(step, nn.Module):
-        raise ConfigError(
-            field,
-            type(step).__name__,
-            "a module is no training step",
-            "a function without arguments that takes one, or a generator that yields after each",
-            "write a function that calls it",
+        wrong, do = "a module is no training step", "write a function that calls it"
+        allowed = (
+            "a function without arguments that takes one, or a generator that yields after each"
         )
+        raise ConfigError(field, type(step).__name__, wrong, allowed, do)
     if inspect.isgeneratorfunction(step) or not callable(step):
-        raise ConfigError(
-            field,
-            getattr(step, "__name__", type(step).__name__),
-            "it is neither a function that takes a step nor a generator that yields after each",
-            "a generator function has to be called",
-            "write NAME() for NAME",
-        )
+        wrong = "it is neither a function that takes a step nor a generator that yields after each"
+        allowed = "a generator function has to be called"
+        do = "write NAME() for NAME"
+        raise ConfigError(field, getattr(step, "__name__", type(step).__name__), wrong, allowed, do)
     function: Callable[[], Any] = step
     checked = False
 
@@ -199,26 +187,17 @@ def advance(field: str, step: Iterator[Any]) -> None:
     """Let a generator take a step."""
     for _ in step:
         return
-    raise ConfigError(
-        field,
-        "generator",
-        "it has ended",
-        "steps alternate until the time is up",
-        "let it loop without an end",
-    )
+    allowed = "steps alternate until the time is up"
+    raise ConfigError(field, "generator", "it has ended", allowed, "let it loop without an end")
 
 
 def check_returned(field: str, found: object) -> None:
     """Raise ConfigError if a step returned something that has yet to be run."""
     if inspect.isgenerator(found) or inspect.iscoroutine(found):
         found.close()
-        raise ConfigError(
-            field,
-            type(found).__name__,
-            "calling it takes no step, but makes something that would",
-            "a function that takes one, or the generator itself",
-            "call it first",
-        )
+        wrong = "calling it takes no step, but makes something that would"
+        allowed = "a function that takes one, or the generator itself"
+        raise ConfigError(field, type(found).__name__, wrong, allowed, "call it first")
 
 
 @contextmanager
@@ -276,11 +255,7 @@ def as_restorable(things: object) -> tuple[Any, ...]:
     several = tuple(things) if isinstance(things, list | tuple) else (things,)
     for thing in several:
         if not (hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")):
-            raise ConfigError(
-                "restore",
-                type(thing).__name__,
-                "it has no state_dict to put back",
-                "modules, optimizers, schedulers and scalers have one",
-                "leave it out",
-            )
+            wrong = "it has no state_dict to put back"
+            allowed = "modules, optimizers, schedulers and scalers have one"
+            raise ConfigError("restore", type(thing).__name__, wrong, allowed, "leave it out")
     return several

@@ -45,15 +45,11 @@ def turns(
     `t.times()` is the `Times` so far. Raises ConfigError for what cannot be used.
     """
     check_names("contexts", contexts, "a function that makes a context manager")
+    wrong, do = "it cannot be called", "put lambda: before it"
+    allowed = "a function that makes a context manager for each step"
     for name, context in contexts.items():
         if not callable(context):
-            raise ConfigError(
-                f"contexts[{name!r}]",
-                type(context).__name__,
-                "it cannot be called",
-                "a function that makes a context manager for each step",
-                "put lambda: before it",
-            )
+            raise ConfigError(f"contexts[{name!r}]", type(context).__name__, wrong, allowed, do)
     session = Session(
         list(contexts),
         minutes=minutes,

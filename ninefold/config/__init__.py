@@ -1,5 +1,5 @@
 """Configuration: keys and their types, overrides, resuming, checks. Nothing here imports torch.
 
 Public: `job` (a composed configuration, checked and frozen), `spec.RunSpec` (what a worker gets),
-`keys` and `group_keys` (every key), `rules` (all problems at once), `resolvers.register`.
+`keys` (every key), `rules` (all problems at once), `resolvers.register`.
 """

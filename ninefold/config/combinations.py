@@ -57,12 +57,6 @@ def null(job: Job, key: str) -> bool:
     return key in job and job[key] is None
 
 
-def count(job: Job) -> int:
-    """How many devices are named."""
-    devices = job["parallel.devices"]
-    return len(devices) if isinstance(devices, list) else 0
-
-
 def channels(job: Job) -> int | None:
     """The number of channels of the images, by dataset.shape; None if that is of something else."""
     shape = job["dataset.shape"]

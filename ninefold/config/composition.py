@@ -1,4 +1,7 @@
-"""Composes the configuration of a command with Hydra, without running or writing anything."""
+"""Composes the configuration of a command with Hydra, without running or writing anything.
+
+A command makes a run or a sweep: what it asks for that does not go with that is refused here.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +20,23 @@ from hydra.errors import ConfigCompositionException, SearchPathException
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from ninefold.config import own_keys
-from ninefold.config.hydra_internal import (
+from ninefold.config import combinations, conf_files
+from ninefold.config.hydra_parts import (
     Callbacks,
     ConfigLoaderImpl,
     Hydra,
     create_automatic_config_search_path,
     get_args_parser,
+    parsed,
 )
-from ninefold.config.parse import likely_a_sweep, parsed
+from ninefold.config.schema import defaults
+from ninefold.errors import ConfigError, Failure
 from ninefold.places import CONF
+from ninefold.ranks import started_by
+from ninefold.types import spelled
 
 VERSION = "1.3"  # whose defaults Hydra is to have
+SWEEPER = "study"  # the option of hydra/sweeper that runs in rounds
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,7 @@ class Composition:
         singleton HydraConfig, which Hydra sets only while a run's function is called. So it is
         refused here, and ${hydra.job.name} is the way to write it in settings of Hydra's.
     context: Hydra's loader, which composes each run of a sweep, and the callbacks of the user.
-    own: overrides of a sweep that are of some of its options alone, see `own_keys`: `config` is
+    own: overrides of a sweep that are of some of its options alone, see `conf_files`: `config` is
         without them.
     """
 
@@ -131,12 +139,14 @@ def compose(command: str, flags: Namespace) -> Composition:
             name, given, mode, with_log_configuration=True, validate_sweep_overrides=False
         )
 
-    tried = RunMode.MULTIRUN if likely_a_sweep(flags) else RunMode.RUN
+    told = ("experiments=", "hydra.mode=")  # a study of experiments/ says so itself
+    likely = flags.multirun or any(text.lstrip("+").startswith(told) for text in given)
+    tried = RunMode.MULTIRUN if likely else RunMode.RUN
     own: tuple[str, ...] = ()
     try:
         config = composed(tried)
     except ConfigCompositionException:
-        own = tuple(filter(own_keys.is_own, given))
+        own = tuple(filter(conf_files.is_own, given))
         if tried == RunMode.RUN or not own:
             raise
         given = [text for text in given if text not in own]
@@ -164,3 +174,49 @@ def _hydra(command: str, flags: Namespace) -> Hydra:
             raise SearchPathException(f"Additional config directory '{own}' not found")
         path.prepend("command-line", f"file://{own}", SearchPathQuery(provider="schema"))
     return Hydra(command, ConfigLoaderImpl(path))
+
+
+def mode_problems(composition: Composition) -> list[Failure]:
+    """What is wrong with a command before its job is looked at."""
+    config, kind = composition.config, "sweep" if composition.sweeps else "run"
+    found = not_honored(config)
+    found = found or combinations.problems(_asked(composition), combinations.REFUSED_COMMANDS)
+    if found or config.hydra[kind].dir:
+        return found
+    said = ("it names nothing", "a folder is allowed", "leave it out")
+    return [ConfigError(f"hydra.{kind}.dir", "", *said)]
+
+
+def _asked(composition: Composition) -> dict[str, Any]:
+    """What a command asks for instead of a run, and what starts it, by key."""
+    keys = ("resume", "launch.inline", "study.ask")
+    found = {key: OmegaConf.select(composition.config, key) for key in keys}
+    return found | {
+        "hydra.mode": "MULTIRUN" if composition.sweeps else "RUN",
+        "hydra/launcher": composition.choice("hydra/launcher"),
+        "started_by": started_by(),
+    }
+
+
+def not_honored(config: DictConfig) -> list[Failure]:
+    """The `study.*` values that have no effect because this command is not a study."""
+    if "study" not in config:
+        return []
+    wrong, do = "a single run has no rounds", "add -m, or leave it out"
+    if config.hydra.mode == RunMode.MULTIRUN:
+        sweeper = config.hydra.runtime.choices.get("hydra/sweeper")
+        if sweeper == SWEEPER:
+            return []
+        wrong, do = f"hydra/sweeper={sweeper} has no rounds", "leave one of them out"
+    allowed = f"a sweep with hydra/sweeper={SWEEPER}, the default, has"
+    return [
+        ConfigError(f"study.{key}", spelled(value), wrong, allowed, do)
+        for key, value in changed_of_study(config).items()
+    ]
+
+
+def changed_of_study(config: DictConfig) -> dict[str, Any]:
+    """The `study.*` values that are not the defaults."""
+    before = defaults("train")["study"]
+    given = {str(key): value for key, value in config.study.items()}
+    return {key: value for key, value in given.items() if value != before.get(key)}

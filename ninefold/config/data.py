@@ -43,9 +43,7 @@ _caches: dict[str, Files] = {}
 
 
 def prepare(
-    dataset: Mapping[str, Any],
-    option: str | None,
-    asking: str | None = "dataset.classes",
+    dataset: Mapping[str, Any], option: str | None, asking: str | None = "dataset.classes"
 ) -> tuple[Dataset, Files | None, dict[str, Any]]:
     """Return the dataset with this configuration, its cache, and what the data says of keys that
     are null: `classes`, `shape`.
@@ -70,26 +68,18 @@ def prepare(
                 if node.get("shape", 0) is None and (shape := built.item_shape()) is not None:
                     found["shape"] = plain(shape)
                 elif node.get("shape", 0) is None:
-                    raise ConfigError(
-                        "dataset.shape",
-                        "null",
-                        f"dataset={option} cannot say it",
-                        "mapped can",
-                        "set dataset.shape",
-                    )
+                    wrong = f"dataset={option} cannot say it"
+                    do = "set dataset.shape"
+                    raise ConfigError("dataset.shape", "null", wrong, "mapped can", do)
                 if files is None:
                     built.prepare()
                 if node.get("classes", 0) is None and (count := built.count_classes()) is not None:
                     found["classes"] = count
                 _checked[key] = found
             if asking and node.get("classes", 0) is None and "classes" not in _checked[key]:
-                raise ConfigError(
-                    "dataset.classes",
-                    "null",
-                    f"dataset={option} cannot count them, and {asking} asks for them",
-                    "folder, hf and classes with `classes` or `targets` can",
-                    "set dataset.classes",
-                )
+                wrong = f"dataset={option} cannot count them, and {asking} asks for them"
+                allowed = "folder, hf and classes with `classes` or `targets` can"
+                raise ConfigError("dataset.classes", "null", wrong, allowed, "set dataset.classes")
         except HydraException as error:
             if exhausted := memory_failure(error, "the dataset was being imported"):
                 raise exhausted from error
@@ -182,13 +172,9 @@ def prepare_weights(init: Any, net: Mapping[str, Any]) -> None:
     asked = untrusted.pretrained(net)
     if init is not None:
         if asked is not None:
-            raise ConfigError(
-                "init",
-                init,
-                f"model.net.{asked[0]}={asked[1]} names weights too",
-                "one of the two is allowed",
-                "leave one of them out",
-            )
+            wrong = f"model.net.{asked[0]}={asked[1]} names weights too"
+            allowed = "one of the two is allowed"
+            raise ConfigError("init", init, wrong, allowed, "leave one of them out")
         file = manifest.required("init", init)
         if file.suffix == ".safetensors":
             require_package("init", init, "safetensors", "timm")
@@ -200,13 +186,9 @@ def _fetch(net: Mapping[str, Any], module: str, key: str, value: Any) -> None:
     """Fetch the pretrained weights of `net`, if `module` can."""
     fetch = getattr(import_module(module), "fetch", None)
     if fetch is None:
-        raise ConfigError(
-            f"model.net.{key}",
-            value,
-            "each process would download it",
-            "model=torchvision and model=timm fetch it once, before the run",
-            f"use one of them, or model.net.{key}=null with init=FILE",
-        )
+        allowed = "model=torchvision and model=timm fetch it once, before the run"
+        do = f"use one of them, or model.net.{key}=null with init=FILE"
+        raise ConfigError(f"model.net.{key}", value, "each process would download it", allowed, do)
     fetch(**{name: each for name, each in net.items() if name != "_target_"})
 
 

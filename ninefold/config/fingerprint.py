@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from importlib.machinery import PathFinder
 from pathlib import Path
 
 from ninefold.errors import is_users
-from ninefold.places import CONF, EXTENSIONS, PACKAGE
+from ninefold.places import CONF, EXTENSIONS, PACKAGE, file_of
 
 # What changes no run: no process of a run imports it (MAY_IMPORT in tests/test_structure.py).
 NOT_OF_A_RUN = (
@@ -52,20 +51,8 @@ def _extension(target: str) -> Iterator[Path]:
 
 def users_module(target: str) -> Path | None:
     """The file of a _target_; None if ninefold or an installed package has it."""
-    first, *rest = target.split(".")
-    spec = None if first == "ninefold" else PathFinder.find_spec(first)
-    found = [*(spec.submodule_search_locations or []), spec.origin] if spec else []
-    if not found or found[0] is None:
-        return None
-    place = Path(found[0])
-    if not is_users(str(place)):
-        return None
-    if place.is_file():
-        return place
-    for name in rest:
-        if (file := place / f"{name}.py").is_file():
-            return file
-        if not (place / name).is_dir():
-            break  # the package itself has it
-        place /= name
-    return file if (file := place / "__init__.py").is_file() else None
+    module, file = target, None
+    while file is None and (module := module.rpartition(".")[0]):
+        file = file_of(module)
+    ours = target.partition(".")[0] == "ninefold"
+    return file if file is not None and not ours and is_users(str(file)) else None

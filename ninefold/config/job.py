@@ -18,17 +18,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold.checkpoint import manifest
-from ninefold.config import (
-    combinations,
-    data,
-    options,
-    processes,
-    resume,
-    rules,
-    schema,
-)
+from ninefold.config import combinations, data, options, processes, resume, rules, schema
 from ninefold.config.conf_files import keys_in
 from ninefold.config.configuration import Configuration, Tree
+from ninefold.config.hydra_parts import parsed
 from ninefold.config.resume import Resume
 from ninefold.errors import ConfigError, Failure, Refused
 from ninefold.files import flat
@@ -36,6 +29,7 @@ from ninefold.places import see
 from ninefold.types import MAY_CHANGE, NO_EFFECT, spelled
 from ninefold.words import key_of
 
+OF_MACHINE = ("threads", "parallel.processes")  # it determines their values where they are auto
 KEYS_FROM_DATA = ("classes", "shape")  # of a dataset: the data may say them where they are null
 # Keys and groups that result.json has as fields.
 FIELDS = ("seed", "parallel", "amp", "dataset", "model", "batch_size", "epochs", "experiments")
@@ -78,10 +72,6 @@ class Asked(_Job):
     evaluates: bool
     in_sweep: bool
 
-    @property
-    def command(self) -> str:
-        return "evaluate" if self.evaluates else "train"
-
     def differences(self, folder: Path) -> list[str]:
         """How this job differs from the run in `folder`, as `key=now (was before)`.
 
@@ -93,12 +83,7 @@ class Asked(_Job):
         open_keys = [key for key in KEYS_FROM_DATA if dataset.get(key, 0) is None]
         said = {f"dataset.{key}": resume.select(before, f"dataset.{key}") for key in open_keys}
         now = self.config.completed(said).frozen
-        # The machine determines their values.
-        automatic = [
-            key
-            for key in ("threads", "parallel.processes")
-            if resume.select(self.resolved, key) == "auto"
-        ]
+        automatic = [key for key in OF_MACHINE if resume.select(self.resolved, key) == "auto"]
         return schema.differences(
             {**before, "choices": run.choices},
             {**now, "choices": self.choices},
@@ -262,12 +247,9 @@ def problems(asked: Asked) -> list[Failure]:
         rules.inner_keys(asked.choices, asked.evaluates),
         schema.required(asked.evaluates),
     )
-    values = {failure.value for failure in found if not asked.config.refers(failure.field)}
-    found = [  # a wrong value is told once, where it was given
-        failure
-        for failure in found
-        if failure.value not in values or not asked.config.refers(failure.field)
-    ]
+    refers = asked.config.refers  # a wrong value is told once, where it was given
+    values = {failure.value for failure in found if not refers(failure.field)}
+    found = [f for f in found if f.value not in values or not refers(f.field)]
     # Options that are more than a name would lead out of conf/, or of the output folder.
     return found + [
         not_a_name(group, option)
@@ -317,7 +299,7 @@ def settle(job: Checked, root: Path) -> Settled:
 
 def _resumed(job: Checked, folder: Path) -> Checked:
     """The job of the run in `folder`, except for keys that may change. Raises Refused."""
-    keys = resume.named(job.overrides)
+    keys = _named(job.overrides)
     try:
         run = resume.read(folder)
         if run.config.frozen["dataset"].get("download") and "dataset.download" not in keys:
@@ -333,16 +315,25 @@ def _resumed(job: Checked, folder: Path) -> Checked:
     return job.continuing(resuming)
 
 
+def _named(overrides: list[str]) -> list[str]:
+    """The keys that the overrides of a command set, and the groups that they choose from."""
+    found: list[str] = []
+    for override in parsed(overrides):
+        key, value = override.key_or_group, override.value()
+        if isinstance(value, dict) and value and not override.is_delete():
+            found += flat(value, key)
+        else:
+            found.append(key)
+    of_command = ("resume", *rules.COMMAND_SECTIONS)
+    return [key for key in found if not schema.is_any_of(key, of_command)]
+
+
 def _checkpoint(given: Any) -> Path:
     """The file of the checkpoint that is to be evaluated. Raises Failure."""
     if given in (None, "", "???"):
-        raise ConfigError(
-            "ckpt",
-            spelled(given),
-            "nothing is given to evaluate",
-            "a run folder or a file is allowed",
-            "set ckpt=PATH",
-        )
+        wrong = "nothing is given to evaluate"
+        allowed = "a run folder or a file is allowed"
+        raise ConfigError("ckpt", spelled(given), wrong, allowed, "set ckpt=PATH")
     return manifest.required("ckpt", given)
 
 
@@ -376,13 +367,8 @@ def as_yaml(frozen: Tree, choices: Tree) -> str:
 
 def not_a_name(group: str, option: object) -> ConfigError:
     """The failure of a command that chooses `option`, which is no name, from `group`."""
-    return ConfigError(
-        group,
-        option,
-        "not the name of an option",
-        "letters, digits and . _ - are allowed",
-        see(group),
-    )
+    allowed = "letters, digits and . _ - are allowed"
+    return ConfigError(group, option, "not the name of an option", allowed, see(group))
 
 
 def _refers_to_classes(tree: DictConfig) -> str | None:

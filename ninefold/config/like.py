@@ -19,10 +19,10 @@ from typing import Any
 
 from hydra.core.override_parser.types import Override
 
-from ninefold.config import own_keys, rules, search_path, untrusted
+from ninefold.config import conf_files, rules, search_path, untrusted
 from ninefold.config.composition import flags_of
 from ninefold.config.conf_files import STUDIES
-from ninefold.config.parse import parsed
+from ninefold.config.hydra_parts import parsed
 from ninefold.config.resume import select
 from ninefold.config.schema import ABSENT, GROUPS, is_any_of
 from ninefold.errors import ConfigError, error_text
@@ -68,7 +68,7 @@ class Stored:
             if key != group and group in chosen and chosen[group] not in self.options[group]:
                 return False
             text = word.input_line or ""
-            return not own_keys.is_own(text) or own_keys.fits(text, choices.get(group))
+            return not conf_files.is_own(text) or conf_files.fits(text, choices.get(group))
 
         return [word for word in self.words if holds(word)]
 
@@ -106,13 +106,9 @@ def expanded(arguments: Sequence[str]) -> list[str]:
     kept, relocated = stored.kept(given), stored.paths(given)
     trusted = any(_key(each) == "trust" and each.value() is True for each in given)
     if not trusted and (odd := next(_refused(stored, kept, relocated, flags), None)):
-        raise ConfigError(
-            KEY,
-            folder,
-            f"it has {odd}, which is not in conf/",
-            "options of conf/, numbers and listed choices are used without trust=true",
-            "add trust=true if you made it, or name another",
-        )
+        allowed = "options of conf/, numbers and listed choices are used without trust=true"
+        do = "add trust=true if you made it, or name another"
+        raise ConfigError(KEY, folder, f"it has {odd}, which is not in conf/", allowed, do)
     keys = {_key(each) for each in given}
     words = [word.input_line or "" for word in kept if _key(word) not in relocated]
     words += [f"{key}={as_value(path)}" for key, path in relocated.items()]
@@ -140,14 +136,10 @@ def read(folder: Path) -> Stored:
         return _read(folder)
     except Exception as error:  # anybody may have written it, and any value may be of any kind
         nothing = not (folder / ".hydra").is_dir() and not (folder / "multirun.yaml").exists()
-        wrong = "no study and no run is there" if nothing else "what it holds cannot be read"
-        raise ConfigError(
-            KEY,
-            folder,
-            f"{wrong}{'' if nothing else f' ({error_text(error)})'}",
-            "the folder of a study or a run, below outputs/, is allowed",
-            "correct it",
-        ) from error
+        unread = f"what it holds cannot be read ({error_text(error)})"
+        wrong = "no study and no run is there" if nothing else unread
+        allowed = "the folder of a study or a run, below outputs/, is allowed"
+        raise ConfigError(KEY, folder, wrong, allowed, "correct it") from error
 
 
 def _read(folder: Path) -> Stored:

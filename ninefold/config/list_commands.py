@@ -6,19 +6,19 @@ import fnmatch
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ninefold.config.conf_files import STUDIES, files_of, groups_of, option_file
+from ninefold.config.conf_files import STUDIES, files_of, groups_of
 from ninefold.config.options import option_keys
 from ninefold.config.schema import (
     BY_OPTION,
     COMMAND,
     GROUPS,
     KEYS,
-    NOT_OF_A_RUN,
     SWEEP,
     Key,
+    of_command,
     own_keys,
 )
 from ninefold.config.untrusted import EVALUATED
@@ -30,6 +30,7 @@ from ninefold.types import spelled, words
 
 COMMANDS = {"train": tuple(GROUPS), "evaluate": EVALUATED}  # the groups of each
 WIDTH = 100  # of --help, which is to fit a screen of 24 lines
+COMMENT = 24  # where one begins in what `conf train` prints
 USAGE = {
     "train": "[-m] [GROUP=OPTION ...] [KEY=VALUE ...]     (-m: a sweep, of values A,B,C)",
     "evaluate": "ckpt=PATH [GROUP=OPTION ...] [KEY=VALUE ...]",
@@ -95,7 +96,7 @@ Prints the keys that a command takes: type, default and meaning of each.
 
 def help_text(command: str) -> str:
     """The text of `python COMMAND.py --help`."""
-    keys, groups = {**keys_of(command), **option_keys()}, COMMANDS[command]
+    keys, groups = {**of_command(command), **option_keys()}, COMMANDS[command]
     cells = [entry(group, " ".join(names_in(group)), 14, WIDTH) for group in groups]
     if command == "train":
         cells.append(entry(STUDIES, " ".join(names_in(STUDIES)), 14, WIDTH))
@@ -180,7 +181,7 @@ def _conf(name: str) -> str:
     if not name:
         return "".join(f"{group}: {', '.join(options)}\n" for group, options in groups.items())
     if name in COMMANDS:
-        return read_text(CONF / f"{name}.yaml")
+        return with_keys(read_text(CONF / f"{name}.yaml"), of_command(name))
     group, _, option = name.removesuffix(".yaml").partition("/")
     if group not in groups:
         known = f"{', '.join(groups)} are groups"
@@ -190,7 +191,7 @@ def _conf(name: str) -> str:
     if option not in groups[group]:
         known = f"{', '.join(groups[group])} are options"
         raise ConfigError("conf", name, "no such option", known, nearest(option, groups[group]))
-    return read_text(option_file(group, option))
+    return read_text(next(path for path in files_of(group) if path.stem == option))
 
 
 def _keys(pattern: str) -> str:
@@ -212,9 +213,17 @@ def _keys(pattern: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def keys_of(command: str) -> dict[str, Key]:
-    """The keys in conf/COMMAND.yaml."""
-    return own_keys(True) if command == "evaluate" else {**own_keys(False), **NOT_OF_A_RUN}
+def with_keys(text: str, keys: Mapping[str, Key]) -> str:
+    """`text`, conf/COMMAND.yaml, with its keys: their defaults, and their meanings as comments."""
+    lines = []
+    for name, key in keys.items():
+        _, inner, last = name.rpartition(".")
+        value = "" if key.is_section else f" {default_of(key)}"
+        first = f"{'  ' if inner else ''}{last}:{value}  ".ljust(COMMENT)
+        meaning = textwrap.wrap(key.meaning, WIDTH - COMMENT - 2, break_on_hyphens=False)
+        lines.append(first + f"\n{' ' * COMMENT}".join(f"# {line}" for line in meaning))
+    before, hydra, after = text.partition("\nhydra:")
+    return "\n".join([before, *lines, hydra + after])
 
 
 def default_of(key: Key) -> str:

@@ -12,9 +12,7 @@ import functools
 import re
 import sys
 from collections.abc import Mapping
-from importlib.machinery import PathFinder
 from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -25,7 +23,7 @@ from ninefold.config.combinations import Combination
 from ninefold.config.schema import GROUPS, KEYS, OPTIONS, Key, keys_of
 from ninefold.errors import ConfigError, located, require_package
 from ninefold.files import read_text
-from ninefold.places import option_files
+from ninefold.places import file_of, option_files
 
 
 def find(field: str) -> Key | None:
@@ -110,7 +108,7 @@ def _beside(target: str) -> ModuleType | None:
     module = target.rpartition(".")[0]
     last = module.rpartition(".")[2]
     names = (f"{module}_keys", f"{module}.{last}_keys")  # the second of a package MODULE
-    name, file = next(((name, file) for name in names if (file := _file(name))), ("", None))
+    name, file = next(((name, file) for name in names if (file := file_of(name))), ("", None))
     spec = spec_from_file_location(name, file) if file else None
     if spec is None or spec.loader is None:
         return None
@@ -121,23 +119,6 @@ def _beside(target: str) -> ModuleType | None:
             if isinstance(each, type) and issubclass(each, types.Section):
                 msgspec.json.schema(each)
     except Exception as error:
-        wrong = located(error)
-        raise ConfigError(
-            "_target_",
-            target,
-            "its keys, and what it refuses, cannot be read",
-            wrong,
-            f"correct {file}",
-        ) from error
+        wrong, do = "its keys, and what it refuses, cannot be read", f"correct {file}"
+        raise ConfigError("_target_", target, wrong, located(error), do) from error
     return found
-
-
-def _file(module: str) -> Path | None:
-    """The file of a module, which is not imported; None if it is not found."""
-    first, *rest = module.split(".")
-    spec = PathFinder.find_spec(first)
-    if spec and spec.origin and not rest:
-        return Path(spec.origin)
-    roots = [*((spec.submodule_search_locations if spec else None) or [])]
-    files = [Path(root, *rest).with_suffix(".py") for root in roots]
-    return next((file for file in files if file.is_file()), None)

@@ -15,9 +15,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ninefold.config import search_path
 from ninefold.config.conf_files import groups_of
-from ninefold.config.hydra_internal import get_args_parser
+from ninefold.config.hydra_parts import get_args_parser
 from ninefold.config.options import option_keys
-from ninefold.config.parse import quoted
 from ninefold.config.schema import KEYS
 from ninefold.errors import (
     ConfigError,
@@ -29,7 +28,7 @@ from ninefold.errors import (
     suggestion,
 )
 from ninefold.places import see, typed_as
-from ninefold.words import key_and_value, key_of
+from ninefold.words import key_and_value, key_of, quoted
 
 EXTRAS = {  # of plugins
     "hydra/sweeper/optuna": "sweepers",
@@ -130,32 +129,19 @@ def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
         options = sorted(error.options)
         if extra := EXTRAS.get(str(error.missing_cfg_file)):
             return not_installed(group, option, "its plugin", extra)
-        return ConfigError(
-            group or "config",
-            option,
-            "no such option",
-            f"{', '.join(options)} are allowed",
-            nearest(option, options) if options else see(),
-        )
+        allowed = f"{', '.join(options)} are allowed"
+        do = nearest(option, options) if options else see()
+        return ConfigError(group or "config", option, "no such option", allowed, do)
     if match := re.search(r"Could not (?:override|delete[^']*) '([^']+)'", text):
         key = match.group(1).partition("=")[0]
         group, value = key.partition(".")[0], _given(key, given)
         if _given("ckpt", given) != "?" and group in groups_of("evaluate"):
-            return ConfigError(
-                key,
-                value,
-                f"{group} is taken from the checkpoint as a whole",
-                "a command that changes a key of it names its option too",
-                f"add {group}=OPTION",
-            )
+            wrong = f"{group} is taken from the checkpoint as a whole"
+            allowed = "a command that changes a key of it names its option too"
+            return ConfigError(key, value, wrong, allowed, f"add {group}=OPTION")
         adds = "++" if value.startswith("{") else "+"
-        return ConfigError(
-            key,
-            value,
-            "the chosen options have no such key",
-            _near(key),
-            f"correct its name, or {adds}{key}=... if the target takes it",
-        )
+        do = f"correct its name, or {adds}{key}=... if the target takes it"
+        return ConfigError(key, value, "the chosen options have no such key", _near(key), do)
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     key = getattr(cause, "full_key", None)
     if not key:  # some of Hydra's errors name it in their text only

@@ -36,34 +36,22 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
             machine.require_gpus(field, value, named, machine.gpus())
         gpus = len(named)
     if device == "cuda" and not gpus:
-        raise ConfigError(
-            "device",
-            "cuda",
-            "no usable GPU",
-            "this machine has a CPU",
-            "use device=cpu or device=auto",
-        )
+        do = "use device=cpu or device=auto"
+        raise ConfigError("device", "cuda", "no usable GPU", "this machine has a CPU", do)
     started = found(os.environ).world_size if started_by() else None
     if wanted == "auto":
         here = started or gpus or job["launch"]["cpu_processes"]
         wanted = int(min(here, most or math.inf))
     _require_fitting(wanted, most, job, strategy)
     if started is not None and wanted != started:
-        raise ConfigError(
-            "parallel.processes",
-            wanted,
-            f"{started_by()} started {started} processes",
-            f"parallel={strategy} wants {wanted}",
-            f"have it start {wanted}, or choose parallel=ddp with parallel.processes=auto",
-        )
+        wrong = f"{started_by()} started {started} processes"
+        allowed = f"parallel={strategy} wants {wanted}"
+        do = f"have it start {wanted}, or choose parallel=ddp with parallel.processes=auto"
+        raise ConfigError("parallel.processes", wanted, wrong, allowed, do)
     if started is None and gpus and wanted > gpus:
-        raise ConfigError(
-            "parallel.processes",
-            wanted,
-            "more processes than GPUs",
-            f"{gpus} {'found' if named is None else 'named'}",
-            f"use parallel.processes={gpus} or device=cpu",
-        )
+        allowed = f"{gpus} {'found' if named is None else 'named'}"
+        do = f"use parallel.processes={gpus} or device=cpu"
+        raise ConfigError("parallel.processes", wanted, "more processes than GPUs", allowed, do)
     return int(wanted)
 
 
@@ -79,21 +67,13 @@ def _require_fitting(
 ) -> None:
     """Raise ConfigError unless strategy, launcher and batch allow this number of processes."""
     if most is not None and wanted > most:
-        raise ConfigError(
-            "parallel.processes",
-            wanted,
-            f"parallel={strategy} runs in {most} process",
-            "ddp takes any number",
-            "use parallel=ddp",
-        )
+        wrong = f"parallel={strategy} runs in {most} process"
+        allowed = "ddp takes any number"
+        raise ConfigError("parallel.processes", wanted, wrong, allowed, "use parallel=ddp")
     if job["launch"]["inline"] and wanted != 1:
-        raise ConfigError(
-            "launch.inline",
-            "true",
-            f"the job has {wanted} processes",
-            "one process can run inline",
-            "set parallel.processes=1",
-        )
+        wrong = f"the job has {wanted} processes"
+        allowed = "one process can run inline"
+        raise ConfigError("launch.inline", "true", wrong, allowed, "set parallel.processes=1")
     if "accumulate" in job:  # an evaluation's batches need not divide
         require_division(job["batch_size"], wanted, job["accumulate"])
         require_pairs(job["batch_size"], wanted, job["augment"])
@@ -105,31 +85,20 @@ def require_division(batch_size: int, processes: int, accumulate: int = 1) -> No
     if rest == 0 and each % accumulate == 0:
         return
     if rest == 0:
-        raise ConfigError(
-            "accumulate",
-            accumulate,
-            f"the {each} examples of a process do not divide so",
-            "micro-batches are equal",
-            f"choose a divisor of {each}",
-        )
+        wrong = f"the {each} examples of a process do not divide so"
+        do = f"choose a divisor of {each}"
+        raise ConfigError("accumulate", accumulate, wrong, "micro-batches are equal", do)
     below, above = (batch_size // processes) * processes, -(-batch_size // processes) * processes
-    raise ConfigError(
-        "batch_size",
-        batch_size,
-        f"does not divide by {processes} processes",
-        "batch_size is global: every process takes an equal part",
-        f"choose {f'{below} or ' if below else ''}{above}",
-    )
+    wrong = f"does not divide by {processes} processes"
+    allowed = "batch_size is global: every process takes an equal part"
+    do = f"choose {f'{below} or ' if below else ''}{above}"
+    raise ConfigError("batch_size", batch_size, wrong, allowed, do)
 
 
 def require_pairs(batch_size: int, processes: int, augment: Mapping[str, Any]) -> None:
     """Raise ConfigError unless a process can pair its examples, where `augment` mixes them."""
     each = batch_size // processes
     if (augment["mixup"] or augment["cutmix"]) and each % 2:
-        raise ConfigError(
-            "batch_size",
-            batch_size,
-            f"{counted(processes, 'process', 'processes')} with {each} examples each",
-            "mixup and cutmix mix pairs, so an even number is allowed",
-            "choose another batch_size",
-        )
+        wrong = f"{counted(processes, 'process', 'processes')} with {each} examples each"
+        allowed = "mixup and cutmix mix pairs, so an even number is allowed"
+        raise ConfigError("batch_size", batch_size, wrong, allowed, "choose another batch_size")

@@ -1,4 +1,4 @@
-"""OmegaConf resolvers for conf/: names of run folders."""
+"""What conf/ refers to: the keys of a command, and resolvers for the names of run folders."""
 
 from __future__ import annotations
 
@@ -7,19 +7,23 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from hydra.core.config_store import ConfigStore
+from hydra.core.plugins import Plugins
 from omegaconf import OmegaConf
 
-from ninefold.config import resume, rules, search_path
+from ninefold.config import resume, rules, schema, search_path
 
 MAX_VALUES = 64  # characters of values in the name of a folder
 
 
 def register() -> None:
-    """Register the resolvers with OmegaConf, and with Hydra where it looks for options.
+    """Register the resolvers with OmegaConf, and with Hydra the keys and where options are.
 
     To be called before either composes anything.
     """
-    search_path.register()
+    Plugins.instance().register(search_path.Ours)
+    for command in ("train", "evaluate"):
+        ConfigStore.instance().store(f"{command}_keys", schema.defaults(command))
     resolvers: dict[str, Callable[..., Any]] = {
         "sweep_folder": lambda resumed, study, time: (
             resumed or f"outputs/{file_name(study or 'sweep')}/{time}"

@@ -26,7 +26,6 @@ from ninefold.checkpoint import manifest
 from ninefold.config import schema, untrusted
 from ninefold.config.configuration import Configuration, Tree
 from ninefold.config.options import marked
-from ninefold.config.parse import parsed
 from ninefold.config.rules import COMMAND_SECTIONS, problems
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.files import flat, read_json, read_text, require_plain_yaml
@@ -70,39 +69,18 @@ def read(folder: Path) -> Stored:
             wrong.append(f"this version has no {', '.join(other)}")
         groups = ("choices", "parallel", "model", "dataset", "launch")
         wrong += untrusted.misfits({group: tree[group] for group in groups if group in tree})
-        wrong += [
-            f"it refers to something in {place}"
-            for place, value in untrusted.texts(tree)
-            if not untrusted.only_environment(str(value))
-        ]
+        wrong += untrusted.references(tree)
         if wrong:
             raise ValueError(", ".join(wrong))
         choices = tree.pop("choices")
         config = Configuration(tree=OmegaConf.create(tree))
         _ = config.resolved
     except Exception as error:  # OmegaConf's too, for what the environment no longer holds
-        raise CheckpointError(
-            "resume",
-            folder,
-            "its config.yaml cannot be used",
-            str(error).partition("\n")[0],
-            f"resume it with the version that wrote it, or start a new run with init={folder}",
-        ) from error
+        said = str(error).partition("\n")[0]
+        do = f"resume it with the version that wrote it, or start a new run with init={folder}"
+        unused = "its config.yaml cannot be used"
+        raise CheckpointError("resume", folder, unused, said, do) from error
     return Stored(folder, config, choices)
-
-
-def named(overrides: list[str]) -> list[str]:
-    """The keys that the overrides of a command set, and the groups that they choose from."""
-    found: list[str] = []
-    for override in parsed(overrides):
-        key, value = override.key_or_group, override.value()
-        if isinstance(value, dict) and value and not override.is_delete():
-            found += flat(value, key)
-        else:
-            found.append(key)
-    return [
-        key for key in found if key != "resume" and key.partition(".")[0] not in COMMAND_SECTIONS
-    ]
 
 
 def all_overrides(folder: Path, now: list[str]) -> list[str]:
@@ -211,7 +189,8 @@ def newest_unfinished(root: Path, config: Configuration, choices: Tree) -> Store
             for group, option in choices.items()
             if group not in ("logger", "experiments")
         )
-        if same_options and fixed(run.config.frozen) == fixed(_as_if(config, run.config.frozen)):
+        before = run.config.frozen
+        if same_options and not schema.differences(before, _as_if(config, before), may_vary()):
             return run
     if unread:
         print(f"resume=auto: {len(unread)} cannot be read; resume={unread[0]} says why")
@@ -258,14 +237,9 @@ def _as_if(config: Configuration, before: Tree) -> Tree:
         {
             key: value
             for key, value in flat(before).items()
-            if may_vary(key) and not key.startswith("logger")
+            if schema.is_any_of(key, may_vary()) and not schema.is_any_of(key, ("logger", "resume"))
         }
     ).frozen
-
-
-def fixed(job: Mapping[str, Any]) -> Tree:
-    """The values, flat, in which two frozen jobs must agree to be the same job."""
-    return {k: v for k, v in flat(job).items() if not may_vary(k) and k != "resume"}
 
 
 def may_change(key: str) -> bool:
@@ -273,9 +247,9 @@ def may_change(key: str) -> bool:
     return schema.is_any_of(key, marked(MAY_CHANGE))
 
 
-def may_vary(key: str) -> bool:
-    """Whether runs that resume=auto takes for the same job may have different values of `key`."""
-    return schema.is_any_of(key, tuple(k for k in marked(MAY_CHANGE) if k not in ONLY_IF_NAMED))
+def may_vary() -> tuple[str, ...]:
+    """The keys of which runs that resume=auto takes for the same job may have other values."""
+    return ("resume", *(key for key in marked(MAY_CHANGE) if key not in ONLY_IF_NAMED))
 
 
 def select(tree: Any, key: str) -> Any:

@@ -59,15 +59,8 @@ def problems(
     loggers = job.get("logger")
     for name, node in loggers.items() if isinstance(loggers, Mapping) else ():
         if not accepts(Call, node):
-            found.append(
-                ConfigError(
-                    f"logger.{name}",
-                    spelled(node),
-                    "not allowed",
-                    allowed(Call),
-                    f"take it away with ~logger.{name}",
-                )
-            )
+            place, do = f"logger.{name}", f"take it away with ~logger.{name}"
+            found.append(ConfigError(place, spelled(node), "not allowed", allowed(Call), do))
     keys, refused = {**KEYS}, [*combinations.REFUSED]
     for group in BUILT:
         if isinstance(node := job.get(group), Mapping) and "_target_" in node:
@@ -122,14 +115,9 @@ def inner_keys(choices: Mapping[str, Any], evaluates: bool) -> dict[str, set[str
 
 
 def _unknown(node: Mapping[str, Any], known: set[str], prefix: str = "") -> list[Failure]:
+    do = "remove it or correct its name"
     return [
-        ConfigError(
-            f"{prefix}{key}",
-            spelled(node[key]),
-            "no such key",
-            suggestion(key, known),
-            "remove it or correct its name",
-        )
+        ConfigError(f"{prefix}{key}", spelled(node[key]), "no such key", suggestion(key, known), do)
         for key in node
         if key not in known
     ]
@@ -138,17 +126,13 @@ def _unknown(node: Mapping[str, Any], known: set[str], prefix: str = "") -> list
 def _missing(key: str) -> ConfigError:
     """The failure of a job without a key, or without a section for a group of options."""
     if key not in GROUPS:
-        return ConfigError(
-            key, "nothing", "it is missing", "a run needs it", f"do not take {key} away"
-        )
+        do = f"do not take {key} away"
+        return ConfigError(key, "nothing", "it is missing", "a run needs it", do)
     ours = [path.stem for path in option_files(key)]
-    return ConfigError(
-        key,
-        "nothing",
-        "it has neither an option nor a section of its own",
-        f"{', '.join(ours)} are allowed, or null beside a section {key}",
-        f"name one, in a yaml as override /{key}: {ours[0]}",
-    )
+    neither = "it has neither an option nor a section of its own"
+    either = f"{', '.join(ours)} are allowed, or null beside a section {key}"
+    do = f"name one, in a yaml as override /{key}: {ours[0]}"
+    return ConfigError(key, "nothing", neither, either, do)
 
 
 def _lacks(job: Mapping[str, Any], field: str) -> bool:

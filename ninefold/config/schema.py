@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, get_args
@@ -13,8 +13,7 @@ from typing import Any, get_args
 from msgspec import NODEFAULT
 from msgspec.structs import fields
 
-from ninefold.config.group_keys import Groups
-from ninefold.config.keys import CommandKeys, EvaluateKeys, SweepKeys, TrainKeys
+from ninefold.config.keys import CommandKeys, EvaluateKeys, Groups, SweepKeys, TrainKeys
 from ninefold.files import flat, read_text
 from ninefold.types import Section, spelled
 
@@ -79,40 +78,47 @@ def _sentence(section: type[Section], field: str) -> str:
 
 @functools.cache
 def _sentences(path: str) -> dict[tuple[str, str], str]:
-    """The sentences of the classes in a file and of their fields, by both names; "": its own."""
+    """The sentences of the classes in a file and of their fields, by both names; "": its own.
+
+    Python itself keeps no docstrings of fields.
+    """
     found: dict[tuple[str, str], str] = {}
     for node in ast.parse(read_text(path)).body:
         if isinstance(node, ast.ClassDef):
             found[node.name, ""] = ast.get_docstring(node) or ""
-            for field, sentence in documented(node):
-                found[node.name, ast.unparse(field.target)] = sentence
+            for each in pairwise(node.body):
+                match each:
+                    case ast.AnnAssign(target), ast.Expr(ast.Constant(str(text))):
+                        found[node.name, ast.unparse(target)] = " ".join(text.split())
     return found
-
-
-def documented(node: ast.ClassDef) -> Iterator[tuple[ast.AnnAssign, str]]:
-    """The fields of a class that have a sentence below them, from its source.
-
-    Python itself keeps no docstrings of fields.
-    """
-    for above, below in pairwise(node.body):
-        match above, below:
-            case ast.AnnAssign(), ast.Expr(value=ast.Constant(value=str(text))):
-                yield above, " ".join(text.split())
 
 
 TRAIN, EVALUATE = keys_of(TrainKeys), keys_of(EvaluateKeys)
 COMMAND, SWEEP = keys_of(CommandKeys), keys_of(SweepKeys)
-NOT_OF_A_RUN = {**COMMAND, **SWEEP}
 _OF_GROUPS = keys_of(Groups)
 GROUPS = {name: key for name, key in _OF_GROUPS.items() if key.is_section}
 OPTIONS = {name: key for name, key in _OF_GROUPS.items() if not key.is_section}
-KEYS: dict[str, Key] = {**EVALUATE, **TRAIN, **NOT_OF_A_RUN, **GROUPS, **OPTIONS}
+KEYS: dict[str, Key] = {**EVALUATE, **TRAIN, **COMMAND, **SWEEP, **GROUPS, **OPTIONS}
 BUILT = tuple(group for group in GROUPS if f"{group}._target_" in OPTIONS)  # one object each
 
 
 def own_keys(evaluates: bool) -> dict[str, Key]:
-    """The keys that a run has: in conf/evaluate.yaml, or in conf/train.yaml with others."""
+    """The keys that a run has."""
     return EVALUATE if evaluates else TRAIN
+
+
+def of_command(command: str) -> dict[str, Key]:
+    """The keys of the command train or evaluate: a run's, and those that no run has."""
+    return EVALUATE if command == "evaluate" else {**TRAIN, **COMMAND, **SWEEP}
+
+
+def defaults(command: str) -> Tree:
+    """The keys of a command with their defaults, which conf/COMMAND.yaml takes as COMMAND_keys."""
+    found: Tree = {}
+    for name, key in of_command(command).items():
+        section, _, last = name.rpartition(".")
+        (found[section] if section else found)[last] = {} if key.is_section else key.default
+    return found
 
 
 def top_level(evaluates: bool) -> set[str]:
@@ -123,7 +129,7 @@ def top_level(evaluates: bool) -> set[str]:
 def in_sections(evaluates: bool) -> dict[str, set[str]]:
     """The keys in each section, those that no run has included."""
     found: dict[str, set[str]] = {}
-    for name, key in {**own_keys(evaluates), **({} if evaluates else NOT_OF_A_RUN)}.items():
+    for name, key in of_command("evaluate" if evaluates else "train").items():
         section, _, inner = name.rpartition(".")
         if key.is_section:
             found[name] = set()

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
-from ninefold.config.parse import parsed
+from ninefold.config.hydra_parts import parsed
 from ninefold.errors import ConfigError, Failure
 from ninefold.places import CONF, EXPERIMENTS, OPTIONS, ROOT
 from ninefold.words import key_of
@@ -26,7 +25,7 @@ VARIABLE = "NINEFOLD_CONFIG_DIR"  # folders or pkg://PACKAGE, separated as in PA
 class Ours(SearchPathPlugin):
     """Has Hydra find the studies, the options of extensions, and what NINEFOLD_CONFIG_DIR names.
 
-    In our commands alone.
+    In our commands alone: `resolvers.register` registers it in a process.
     """
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
@@ -38,11 +37,6 @@ class Ours(SearchPathPlugin):
             search_path.append("ninefold", f"file://{folder}")
         for place in of_environment():
             search_path.append(VARIABLE, place)
-
-
-def register() -> None:
-    """Have Hydra use this plugin in this process. Other programs with Hydra do not find it."""
-    Plugins.instance().register(Ours)
 
 
 def of_environment() -> list[str]:
@@ -79,14 +73,9 @@ def _listed(text: str) -> list[str]:
 
 def problems(flags: Namespace) -> list[Failure]:
     """The user's options that Hydra would not use, as they have names of built-in ones."""
+    wrong, do = "it is not used, as a built-in one has its name", "give it another name"
     return [
-        ConfigError(
-            "option",
-            own,
-            "it is not used, as a built-in one has its name",
-            f"Hydra takes {ours}",
-            "give it another name",
-        )
+        ConfigError("option", own, wrong, f"Hydra takes {ours}", do)
         for root in map(_root_of, of_users(flags))
         for own, ours in _both(root)
     ]

@@ -36,10 +36,7 @@ PRETRAINED = {"weights", "weights_backbone", "pretrained"}  # arguments that nam
 LIBRARIES = ("ninefold", "torchvision", *MODELS)  # whose models have these arguments
 DATA = "dataset.root"  # where the data lies, the one path that a stored configuration may name
 ANY = "a.b"  # a text that no key lists, and that each key accepts which lists none
-NEEDED = {
-    "parallel": ("processes", "max_processes"),
-    "model": ("net",),
-}
+NEEDED = {"parallel": ("processes", "max_processes"), "model": ("net",)}
 
 
 def parse(text: str) -> dict[str, Any]:
@@ -100,10 +97,7 @@ def targets_in(tree: Any) -> set[str]:
 
 
 def for_evaluation(
-    text: str,
-    path: Path,
-    named: Mapping[str, Any],
-    trusted: bool = False,
+    text: str, path: Path, named: Mapping[str, Any], trusted: bool = False
 ) -> dict[str, Any]:
     """The groups that an evaluation takes from the configuration in a checkpoint.
 
@@ -117,13 +111,8 @@ def for_evaluation(
     try:
         tree = parse(text)
     except ValueError as error:
-        raise CheckpointError(
-            "ckpt",
-            path,
-            "its configuration cannot be read",
-            f"{error!s}",
-            "see config.yaml of a run of ninefold",
-        ) from error
+        unread, do = "its configuration cannot be read", "see config.yaml of a run of ninefold"
+        raise CheckpointError("ckpt", path, unread, str(error), do) from error
     replaced = {group for group in EVALUATED if named.get(group) is not None}
     taken = {
         group: tree[group]
@@ -136,14 +125,10 @@ def for_evaluation(
             dataset.pop(key, None)
     for place, value in () if trusted else unknown(taken):
         raise refused("ckpt", path, place, value)
-    for wrong in (*_references(taken), *misfits(taken), *rules.problems(taken, taken)):
-        raise CheckpointError(
-            "ckpt",
-            path,
-            "its configuration is not used as it is",
-            str(wrong),
-            "name that group on the command line, as in model=convnet",
-        )
+    for wrong in (*references(taken), *misfits(taken), *rules.problems(taken, taken)):
+        allowed = str(wrong)
+        do = "name that group on the command line, as in model=convnet"
+        raise CheckpointError("ckpt", path, "its configuration is not used as it is", allowed, do)
     if "dataset" in taken and "download" in taken["dataset"]:
         taken["dataset"]["download"] = False  # only a command may download
     if "model" in taken:  # as these would download; the checkpoint has weights
@@ -218,16 +203,14 @@ def refused(field: str, path: Path, place: str, value: Any) -> CheckpointError:
     """The failure of a stored configuration with a value that is `unknown`."""
     group = place.partition(".")[0]
     value_too = "" if place.endswith("._target_") else f" ++{place}=VALUE"
-    return CheckpointError(
-        field,
-        path,
-        f"its configuration has {place}={spelled(value)}, which is not in conf/",
-        "options of conf/, numbers and listed choices are used without trust=true",
-        f"add trust=true if you made it, or name it, as in {group}=NAME{value_too}",
-    )
+    wrong = f"its configuration has {place}={spelled(value)}, which is not in conf/"
+    allowed = "options of conf/, numbers and listed choices are used without trust=true"
+    do = f"add trust=true if you made it, or name it, as in {group}=NAME{value_too}"
+    return CheckpointError(field, path, wrong, allowed, do)
 
 
-def _references(taken: Mapping[str, Any]) -> Iterator[str]:
-    for place, text in texts(taken):
+def references(tree: Mapping[str, Any]) -> Iterator[str]:
+    """What in a configuration refers past the environment."""
+    for place, text in texts(tree):
         if not only_environment(str(text)):
             yield f"it refers to something in {place}"

@@ -8,12 +8,11 @@ from omegaconf import DictConfig
 
 from ninefold.config import overrides, resolvers
 from ninefold.config.composition import compose, flags_of
-from ninefold.config.hydra_internal import BasicSweeper
-from ninefold.config.parse import last_of_each, parsed, quoted
+from ninefold.config.hydra_parts import parsed, split
 from ninefold.errors import ConfigError, Refused, require_configuration
 from ninefold.exits import exit_code_of
 from ninefold.launch.run import failure_of
-from ninefold.words import key_of
+from ninefold.words import key_of, last_of_each, quoted
 
 
 def carried_out(
@@ -46,13 +45,8 @@ def composed(arguments: Sequence[str], example: str) -> DictConfig:
         raise Refused(wrong)
     words = quoted(arguments)
     if odd := [w for w in words if w.startswith("-") and w.partition("=")[0] != "--config-dir"]:
-        raise ConfigError(
-            "arguments",
-            odd[0],
-            "no such option",
-            "--config-dir FOLDER and overrides of train are allowed",
-            f"type {example}",
-        )
+        allowed = "--config-dir FOLDER and overrides of train are allowed"
+        raise ConfigError("arguments", odd[0], "no such option", allowed, f"type {example}")
     resolvers.register()
     return compose("train", flags_of(words)).config
 
@@ -61,5 +55,5 @@ def jobs(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """The overrides of each job, after a label: its values of keys that have several."""
     found = parsed(words)
     swept = {key_of(each.input_line or "") for each in found if each.is_sweep_override()}
-    for job in BasicSweeper.split_arguments(found, None)[0]:
-        yield " ".join(word for word in job if key_of(word) in swept), list(job)
+    for job in split(found):
+        yield " ".join(word for word in job if key_of(word) in swept), job

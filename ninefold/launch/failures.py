@@ -70,14 +70,13 @@ class Known:
 
     words: one of them is in its text, or in the full name of one of its classes or of the module
         that raised it.
-    value: of `field`; None: the environment variable of that name, or the rank.
+    about: FIELD=VALUE, or the name of an environment variable, or rank, which have one.
     of_launcher: whether it is one of the launcher's, in which no worker runs yet.
     """
 
     words: tuple[str, ...]
     kind: type[Failure]
-    field: str
-    value: str | None
+    about: str
     wrong: str
     do: str
     of_launcher: bool = False
@@ -92,22 +91,16 @@ class Known:
             return None
         last = raised.text.partition("Last error:")[2].strip().splitlines()  # NCCL's message
         said = (last or known or lines or [""])[0][:160]
-        value = raised.rank if self.field == "rank" else os.environ.get(self.field, "unset")
-        return self.kind(
-            self.field,
-            value if self.value is None else self.value,
-            f"{self.wrong} ({said})",
-            raised.details,
-            self.do,
-        )
+        field, _, value = self.about.partition("=")
+        given = raised.rank if field == "rank" else os.environ.get(field, "unset")
+        return self.kind(field, value or given, f"{self.wrong} ({said})", raised.details, self.do)
 
 
 KNOWN = (
     Known(
         ("failed to connect to any network address of (127.0.0.1,",),
         ResourceError,
-        "interface",
-        "lo",
+        "interface=lo",
         "the launcher does not reach its own store",
         "give this host, or container, its loopback (ip link set lo up), or use parallel=none",
         of_launcher=True,
@@ -115,40 +108,35 @@ KNOWN = (
     Known(
         (NOT_DETERMINISTIC,),
         ConfigError,
-        "deterministic",
-        "true",
+        "deterministic=true",
         "an operation has no deterministic kernel",
         "choose another model or leave it out",
     ),
     Known(  # as experts that no example of a process has chosen in this step
         ("Expected to have finished reduction in the prior iteration",),
         ConfigError,
-        "parallel.find_unused_parameters",
-        "false",
+        "parallel.find_unused_parameters=false",
         "a step gave some trained parameters no gradient, which DDP waits for",
         "set it to true, or use these parameters in each step",
     ),
     Known(
         ("torch._dynamo.exc.", "torch._inductor.exc."),
         ConfigError,
-        "compile",
-        "true",
+        "compile=true",
         "the network cannot be compiled",
         "leave compile out, or see the traceback",
     ),
     Known(
         ("Cannot re-initialize CUDA in forked subprocess",),
         ConfigError,
-        "CUDA",
-        "initialized",
+        "CUDA=initialized",
         "a module that was imported before the workers were forked used the GPU driver",
         "do not call torch.cuda while a module is imported, or use launch.inline=true",
     ),
     Known(  # NCCL keeps the buffers between the GPUs of a host there
         ("failed to extend /dev/shm", "/dev/shm/nccl"),
         ResourceError,
-        "file",
-        "/dev/shm",
+        "file=/dev/shm",
         "NCCL found no room there",
         "give it more (docker run --shm-size=1g)",
     ),
@@ -156,31 +144,27 @@ KNOWN = (
         ("Duplicate GPU detected",),
         ConfigError,
         "CUDA_VISIBLE_DEVICES",
-        None,
         "two processes have the same GPU",
         "show each process one of its own, or all GPUs to all",
     ),
     Known(
         ("device-side assert",),
         ConfigError,
-        "device",
-        "cuda",
+        "device=cuda",
         "a kernel got an index that is out of range, such as a label or a token",
         "train once with device=cpu, whose error names it",
     ),
     Known(
         ("no kernel image",),
         ConfigError,
-        "device",
-        "cuda",
+        "device=cuda",
         "this torch has no kernels for this GPU",
         "install a build of torch for it, or use device=cpu",
     ),
     Known(
         ("AcceleratorError",),
         ResourceError,
-        "device",
-        "cuda",
+        "device=cuda",
         "the GPU reports an error",
         "see dmesg and nvidia-smi, which also says whether it takes one process only (E. Process); "
         "the run can be resumed",
@@ -188,8 +172,7 @@ KNOWN = (
     Known(  # such as SparseAdam, gradients that are not sparse
         ("torch.optim.", ".step() missing "),
         ConfigError,
-        "optimizer",
-        "torch.optim",
+        "optimizer=torch.optim",
         "it, or a scheduler of it, refused its step",
         "correct its arguments, or choose another",
     ),
@@ -197,7 +180,6 @@ KNOWN = (
         ("Unable to find address for",),
         ConfigError,
         "GLOO_SOCKET_IFNAME",
-        None,
         "gloo finds no address by it",
         "name an interface of this host that leads to the others, as `ip address` lists them",
     ),
@@ -219,7 +201,6 @@ KNOWN = (
         ),
         PeerError,
         "rank",
-        None,
         "a peer went away or did not answer",
         "see the other ranks' logs: launch.timeout is how long one waits",
     ),

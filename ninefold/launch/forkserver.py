@@ -39,12 +39,7 @@ def start(job: Mapping[str, Any]) -> None:
     }
     # A forkserver does not get its parent's sys.path (CPython up to 3.12), and silently skips
     # modules that it does not find: without launch.preload it would outlive a killed launcher.
-    with (
-        importable(),
-        replaced(TOLD, json.dumps(told)),
-        replaced(*WITHOUT_DRIVER),
-        starting(),
-    ):
+    with importable(), replaced(TOLD, json.dumps(told)), replaced(*WITHOUT_DRIVER), starting():
         forkserver.ensure_running()
 
 

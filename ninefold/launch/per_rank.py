@@ -93,13 +93,9 @@ def require_resolved(host: str) -> None:
     try:
         socket.getaddrinfo(host, None)
     except OSError as error:
-        raise PeerError(
-            "MASTER_ADDR",
-            host,
-            f"it has no address ({error.strerror})",
-            "the name or address of the host of rank 0",
-            "set it as torchrun does",
-        ) from None
+        wrong = f"it has no address ({error.strerror})"
+        allowed = "the name or address of the host of rank 0"
+        raise PeerError("MASTER_ADDR", host, wrong, allowed, "set it as torchrun does") from None
 
 
 def timeout_of(argv: Sequence[str]) -> float:
@@ -134,13 +130,9 @@ def require_equal(members: Sequence[RankFacts], facts: Sequence[Mapping[str, str
             if value != (expected := facts[0].get(name, value)):
                 shown = only_in(value, expected), only_in(expected, value)
                 kind = DataError if name == "data" else ConfigError
-                raise kind(
-                    "hosts",
-                    member.host,
-                    f"its {name} differ from {members[0].host}'s ({', '.join(shown)})",
-                    "all hosts run one command with the same code on the same data",
-                    "make them equal",
-                )
+                wrong = f"its {name} differ from {members[0].host}'s ({', '.join(shown)})"
+                allowed = "all hosts run one command with the same code on the same data"
+                raise kind("hosts", member.host, wrong, allowed, "make them equal")
 
 
 def only_in(text: str, other: str) -> str:

@@ -7,21 +7,41 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ninefold.config import overrides
 from ninefold.config.job import Settled
 from ninefold.config.spec import RunSpec
-from ninefold.errors import Failure, Refused
+from ninefold.errors import Failure, Interrupted, Preempted, Refused
 from ninefold.files import write_durably
-from ninefold.launch import Outcome, failures
+from ninefold.launch import failures
 from ninefold.launch.failures import Raised
 from ninefold.launch.run_folder import exclusive, record, stopped
 from ninefold.ranks import started_by, tell_agent
 from ninefold.result import Result
 
 CONCURRENT = "It may have run at the same time as other runs, which affects its times."
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    code: the exit code of a command with this run alone.
+    failures: why it failed; empty if it did not.
+    result: its result.json; None for an evaluation and for a run that failed.
+    """
+
+    code: int
+    failures: tuple[Failure, ...] = ()
+    result: Result | None = None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a signal ended it, which ends a sweep too."""
+        return any(isinstance(failure, Interrupted | Preempted) for failure in self.failures)
 
 
 def run_job(
@@ -89,7 +109,7 @@ def outcome_of(error: Exception, argv: Sequence[str] = ()) -> Outcome:
 def spec_of(job: Settled, folder: Path, **more: Any) -> RunSpec:
     """What the processes of `job` read to run it in `folder`. more: fields of RunSpec."""
     given = {
-        "command": job.asked.command,
+        "command": "evaluate" if job.evaluates else "train",
         "job_yaml": job.text,
         "folder": folder,
         "started": time.time(),

@@ -113,13 +113,9 @@ def exclusive(
         return
     with open(folder / ".lock", "a", opener=opener) as file:
         if not poll_until(lambda: locked(file), LOCK_WAIT_SECONDS, interval=0.1):
-            raise FolderInUse(
-                field,
-                folder,
-                f"another process is writing to this {what}",
-                "one writer at a time",
-                "wait for it or stop it",
-            )
+            wrong = f"another process is writing to this {what}"
+            do = "wait for it or stop it"
+            raise FolderInUse(field, folder, wrong, "one writer at a time", do)
         try:
             if fresh and holds_a_run(folder):
                 raise occupied(folder)

@@ -18,9 +18,9 @@ from ninefold import ranks, signals
 from ninefold.config.job import Settled, asked
 from ninefold.errors import Failure
 from ninefold.exits import OWN_END, exit_soon, print_failures
-from ninefold.launch import Outcome, events
+from ninefold.launch import events
 from ninefold.launch.ready import ready
-from ninefold.launch.run import outcome_of, run_job
+from ninefold.launch.run import Outcome, outcome_of, run_job
 from ninefold.launch.run_folder import record
 
 RESUME = "resume the study"  # what to do after a signal; the command is printed last

@@ -160,14 +160,11 @@ class TurnTaker:
     def _given_up(self, seconds: float) -> PeerError:
         """Kill processes that did not answer within `seconds`; return the failure to raise."""
         self.close()
-        return PeerError(
-            "study.ask",
-            "time",
-            f"{self.spec.folder.name} did not answer in {seconds:.0f} s",
-            f"its log is in {self.spec.folder}",
-            "see what it was doing, and resume the study"
-            + "; several GPUs may need NCCL_P2P_DISABLE=1" * self.several,
-        )
+        wrong = f"{self.spec.folder.name} did not answer in {seconds:.0f} s"
+        allowed = f"its log is in {self.spec.folder}"
+        do = "see what it was doing, and resume the study"
+        do += "; several GPUs may need NCCL_P2P_DISABLE=1" * self.several
+        return PeerError("study.ask", "time", wrong, allowed, do)
 
 
 def _known(answers: Sequence[Mapping[str, Any]], key: str) -> list[Any]:

@@ -273,39 +273,24 @@ def first_failure(
     if number is not None:
         return stopped(number, spec.folder)
     for rank in sorted(hung):
-        return PeerError(
-            "rank",
-            rank,
+        wrong = (
             "its process hung: the others have ended, or timed out; launch.timeout is how long "
-            "they wait",
-            f"logs are in {spec.folder}",
-            "see what it was doing, and resume",
+            "they wait"
         )
+        do = "see what it was doing, and resume"
+        return PeerError("rank", rank, wrong, f"logs are in {spec.folder}", do)
     for rank, code in exits.items():
         if code == -signal.SIGKILL:
-            return ResourceError(
-                "rank",
-                rank,
-                KILLED,
-                "most often the kernel was short of memory",
-                "lower batch_size, see dmesg",
-            )
+            allowed = "most often the kernel was short of memory"
+            return ResourceError("rank", rank, KILLED, allowed, "lower batch_size, see dmesg")
         if code == LOST:
-            return ResourceError(
-                "forkserver",
-                "killed",
-                "the process that workers are forked from was killed",
-                "the workers end with it",
-                "see dmesg, then resume",
-            )
+            wrong = "the process that workers are forked from was killed"
+            allowed = "the workers end with it"
+            return ResourceError("forkserver", "killed", wrong, allowed, "see dmesg, then resume")
         if code == -signal.SIGABRT:
-            return PeerError(
-                "rank",
-                rank,
-                "its process aborted; as NCCL does when a peer does not answer",
-                f"see the logs in {spec.folder}",
-                "launch.timeout is how long one waits",
-            )
+            wrong = "its process aborted; as NCCL does when a peer does not answer"
+            do = "launch.timeout is how long one waits"
+            return PeerError("rank", rank, wrong, f"see the logs in {spec.folder}", do)
         if -code in SIGNALS:
             return stopped(-code, spec.folder)
         if code < 0:
@@ -318,10 +303,6 @@ def first_failure(
 
 def ended_by_itself(rank: int, code: int) -> Failure:
     """The failure of a worker that exited without a report, as through os._exit."""
-    return Failure(
-        "rank",
-        rank,
-        f"its process left with exit code {code} before the run had ended",
-        "code that a run calls may raise, not exit",
-        "see what calls exit or os._exit, or a library that does",
-    )
+    wrong = f"its process left with exit code {code} before the run had ended"
+    do = "see what calls exit or os._exit, or a library that does"
+    return Failure("rank", rank, wrong, "code that a run calls may raise, not exit", do)

@@ -11,10 +11,13 @@ from hydra.core.override_parser.types import Override, RangeSweep
 from omegaconf import DictConfig, OmegaConf
 
 from ninefold.config import rules, schema
-from ninefold.config.composition import Composition
+from ninefold.config.composition import (
+    SWEEPER,
+    Composition,
+    changed_of_study,
+    mode_problems,
+)
 from ninefold.config.job import KEYS_NOT_IN_RESULT, not_a_name
-from ninefold.config.mode import SWEEPER, changed_of_study, mode_problems
-from ninefold.config.parse import value_of
 from ninefold.errors import ConfigError, Failure
 from ninefold.study import start
 from ninefold.study.plan import in_one_cell
@@ -64,7 +67,7 @@ def odd_options(overrides: Sequence[Override]) -> list[Failure]:
     for override in overrides:
         group = override.key_or_group
         if group in (*KEYS_NOT_IN_RESULT, "experiments") and override.is_sweep_override():
-            found.append(in_one_cell(group, value_of(override)))
+            found.append(in_one_cell(group, key_and_value(override.input_line or "")[1]))
         if group not in (*schema.GROUPS, "experiments"):
             continue
         swept = override.is_sweep_override()

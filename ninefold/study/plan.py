@@ -16,9 +16,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ninefold.config import rules
-from ninefold.config.hydra_internal import get_overrides_dirname
+from ninefold.config.hydra_parts import get_overrides_dirname, parsed
 from ninefold.config.job import KEYS_NOT_IN_RESULT, Asked, asked
-from ninefold.config.parse import parsed
 from ninefold.config.resolvers import run_name
 from ninefold.config.untrusted import targets_in
 from ninefold.errors import ConfigError

@@ -15,14 +15,15 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ninefold import study_record
-from ninefold.config import like, own_keys, rules
+from ninefold.config import conf_files, like, rules
 from ninefold.config.composition import Composition
-from ninefold.config.hydra_internal import BasicSweeper
+from ninefold.config.hydra_parts import split
 from ninefold.config.job import asked, check
 from ninefold.errors import Failure, Refused
 from ninefold.files import stamp, write_json, write_text
-from ninefold.launch import Outcome, events
+from ninefold.launch import events
 from ninefold.launch.ready import ready, start_importing
+from ninefold.launch.run import Outcome
 from ninefold.launch.run_folder import exclusive
 from ninefold.places import typed_as
 from ninefold.result import FILE, Result
@@ -71,8 +72,7 @@ def planned(composition: Composition) -> PlannedStudy:
     # the time of its first use, so this comes before the configurations of the runs.
     folder = Path(os.path.abspath(config.hydra.sweep.dir))
     given = composition.parsed([*composition.params(), *composition.overrides()])
-    (split,) = BasicSweeper.split_arguments(given, None)
-    jobs = own_keys.of_options(split, composition.choice)
+    jobs = conf_files.of_options(split(given), composition.choice)
     compose = plan.Composer(composition.context.config_loader, config)
     launcher = composition.choice("hydra/launcher") or "basic"
     if launcher == "basic":

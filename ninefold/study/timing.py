@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from ninefold.config.job import Asked, Settled
 from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, Failure, PeerError, ResourceError
-from ninefold.launch import Outcome
 from ninefold.launch.ready import ready_or_failure, require_few_processes
-from ninefold.launch.run import spec_of, write_job
+from ninefold.launch.run import Outcome, spec_of, write_job
 from ninefold.launch.run_folder import record
 from ninefold.progress import milliseconds
 from ninefold.result import TIMING

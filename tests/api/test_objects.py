@@ -157,8 +157,8 @@ def test_of_a_loader_what_a_key_can_say_is_taken_and_what_differs_is_a_note() ->
     loader = DataLoader(TensorDataset(X, Y), batch_size=5, shuffle=True, num_workers=2)
     test = DataLoader(TensorDataset(X, Y), batch_size=3)
     found = gather(net, loader, LOSS, test, None, None, "adamw", ("time",))
-    keys = {"batch_size": 5, "loader.workers": 2, "loader.pinned": "false"}
-    assert found.loader == {**keys, "dataset.resident": "false"}  # so that its loading is measured
+    keys = {"batch_size": 5, "loader.workers": 2, "loader.pinned": "false", "optimizer": "adamw"}
+    assert found.keys == {**keys, "dataset.resident": "false"}  # so that its loading is measured
     assert len(found.parts["dataset"]["train"]) == len(found.parts["dataset"]["test"]) == 20
     assert re.search("shuffled by the seed.* incomplete batch is dropped", found.notes[0])
     assert re.search("two arrays are slices, which threads read", found.notes[1])
@@ -166,14 +166,14 @@ def test_of_a_loader_what_a_key_can_say_is_taken_and_what_differs_is_a_note() ->
         "Of the DataLoader given as test, all of the dataset is used, and its collate_fn."
     )
     pinned = DataLoader(TensorDataset(X, Y), pin_memory=True)
-    kept = gather(net, pinned, LOSS, None, None, None, "adamw", ("time",)).loader
+    kept = gather(net, pinned, LOSS, None, None, None, torch.optim.SGD, ("time",)).keys
     assert kept == {"batch_size": 1, "loader.workers": 0, "dataset.resident": "false"}
 
 
 def test_a_sampler_that_gives_each_item_once_is_taken_in_whatever_order() -> None:
     """The seed shuffles anew, in each configuration alike."""
     loader = DataLoader(TensorDataset(X, Y), batch_size=4, sampler=[*reversed(range(20))])
-    assert gather(net, loader, LOSS, None, None, None, "sgd", ["time"]).loader["batch_size"] == 4
+    assert gather(net, loader, LOSS, None, None, None, "sgd", ["time"]).keys["batch_size"] == 4
 
 
 def test_options_are_named_after_the_objects_and_never_like_ours() -> None:

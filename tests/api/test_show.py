@@ -29,12 +29,17 @@ PICK = "set model.output to the key or index of the prediction in it"
         ),
         (
             ("model", "T", f"a; b; {PICK}, as out"),
-            'model=T: a; b; pass loss=lambda output, target: loss(output["out"], target), or '
-            "forward=",
+            "model=T: a; b; pass overrides=['model.output=out'], the key or index of the "
+            "prediction in it",
         ),
         (
-            ("model", "T", f"a; b; {PICK}, as 0"),
-            "model=T: a; b; pass loss=lambda output, target: loss(output[0], target), or forward=",
+            ("dataset.train", "D", "a; b; set dataset.keys to the places, as [0,1], or [[0,1],2]"),
+            "dataset=D: a; b; pass overrides=['dataset.keys=[0,1]'], the places, or [[0,1],2]",
+        ),
+        (
+            ("step", 1, "a; b; lower optimizer.lr or set on_nonfinite=skip"),
+            "step=1: a; b; lower the learning rate (optimizer=) or pass "
+            "overrides=['on_nonfinite=skip']",
         ),
         (
             ("parallel.find_unused_parameters", "false", "a; b; set it to true, or freeze them"),
@@ -53,8 +58,8 @@ def test_an_error_names_what_the_caller_wrote(said: tuple[str, object, str], tol
 @pytest.mark.parametrize(
     ("caveat", "told"),
     [
-        ("No margin. report.margin sets that.", "overrides=['report.margin=...'] sets it."),
-        ("Others not: dataset.resident makes them agree.", "overrides=['dataset.resident=false']"),
+        ("No margin. report.margin sets that.", "overrides=['report.margin=...'] sets that."),
+        ("Others not: dataset.resident makes them agree.", "overrides=['dataset.resident=...']"),
         ("Between. amp=default measures it.", 'amp="default" measures it.'),
     ],
 )

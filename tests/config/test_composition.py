@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ninefold.config import resolvers
 from ninefold.config.composition import VERSION, compose, flags_of
-from ninefold.config.hydra_internal import Callbacks
+from ninefold.config.hydra_parts import Callbacks
 from ninefold.places import CONF
 
 

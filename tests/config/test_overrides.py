@@ -6,7 +6,8 @@ import shutil
 import pytest
 
 from ninefold.config import overrides
-from ninefold.config.parse import last_of_each, parsed, quoted
+from ninefold.config.hydra_parts import parsed
+from ninefold.words import last_of_each, quoted
 
 
 def line(arguments: list[str]) -> str:

@@ -1,17 +1,28 @@
-"""Documentation, help and comments that are generated from the schema."""
+"""Documentation, help and files that are generated from the schema."""
 
 import pytest
+import yaml
 
-from ninefold.config.list_commands import COMMANDS, names_in
+from ninefold.config.list_commands import COMMANDS, conf, names_in
+from ninefold.config.schema import defaults
 from tests import reference
 from tests.conftest import ROOT
 
 COMMAND = "python -m tests.reference"
 
 
-def test_what_is_generated_is_up_to_date():
-    for path, text in reference.generated().items():
-        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run {COMMAND}"
+def test_the_page_of_keys_is_up_to_date():
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.table(), f"run {COMMAND}"
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate"])
+def test_conf_prints_what_a_command_takes_with_the_keys_and_their_meanings(command, capsys):
+    assert conf([command]) == 0
+    printed = yaml.safe_load(text := capsys.readouterr().out)
+    assert max(map(len, text.partition("\nhydra:")[0].splitlines())) <= 100
+    assert {key: printed[key] for key in defaults(command)} == defaults(command)
+    assert {"defaults", "hydra"} <= printed.keys()
+    assert "\n  keep: 2               # Step" in text or command == "evaluate"
 
 
 @pytest.mark.parametrize("command", ["train", "evaluate"])

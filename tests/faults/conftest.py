@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ninefold.config.parse import last_of_each, quoted
 from ninefold.main import Command
+from ninefold.words import last_of_each, quoted
 from tests.conftest import Shell
 from tests.faults.refusals import Done
 

@@ -19,15 +19,21 @@ from torch.distributed.run import get_args_parser
 from ninefold import __main__ as ninefold
 from ninefold.bench import __main__ as bench
 from ninefold.config import list_commands, overrides, resolvers
-from ninefold.config.composition import Composition, compose, flags_of, only_shows
-from ninefold.config.hydra_internal import BasicSweeper
+from ninefold.config.composition import (
+    SWEEPER,
+    Composition,
+    compose,
+    flags_of,
+    mode_problems,
+    only_shows,
+)
+from ninefold.config.hydra_parts import split
 from ninefold.config.job import Asked, asked, check
-from ninefold.config.mode import SWEEPER, mode_problems
-from ninefold.config.parse import last_of_each, quoted
 from ninefold.diff import __main__ as diff
 from ninefold.errors import Failure, Refused
 from ninefold.launch.command import jobs as jobs_of
 from ninefold.study import checks, plan
+from ninefold.words import last_of_each, quoted
 from tests.forked import ROOT
 
 STANDS_FOR = re.compile(r"(.*/)?[A-Z][A-Z0-9]*")  # such as FOLDER, which the reader fills in
@@ -121,11 +127,10 @@ def jobs(composition: Composition) -> list[Asked]:
     """Jobs of a study: each value of each key that it sweeps is in one of them."""
     config = composition.config
     given = composition.parsed([*composition.params(), *composition.overrides()])
-    (runs,) = BasicSweeper.split_arguments(given, None)
     study = OmegaConf.to_container(config.study, resolve=True)
     assert isinstance(study, dict)
     found = plan.Plan(
-        covering(runs), plan.Composer(composition.context.config_loader, config), study
+        covering(split(given)), plan.Composer(composition.context.config_loader, config), study
     )
     return [found.job(cell, 0) for cell in found.cells]
 

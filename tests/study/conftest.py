@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from benchmarks import ours
 from ninefold.config.job import as_yaml, asked
+from ninefold.config.schema import defaults
 from ninefold.result import Result
 from ninefold.study import start
 from ninefold.study.plan import Composer, Plan
@@ -44,7 +44,7 @@ class Sweep:
         return Plan(jobs, self.compose, self.settings(**study))
 
     def settings(self, **study: Any) -> dict[str, Any]:
-        return {**defaults(), "ask": ["score"], **study}
+        return {**defaults("train")["study"], "ask": ["score"], **study}
 
     def study(self, *overrides: str, resume: bool = False, **given: Any) -> Study:
         seeds = given.pop("seeds", (0, 1))
@@ -84,14 +84,6 @@ class Sweep:
 
     def rounds(self, *keys: str) -> list[tuple[Any, ...]]:
         return [tuple(entry[key] for key in keys) for entry in self.file()["rounds"]]
-
-
-@cache
-def defaults() -> dict[str, Any]:
-    """The section `study` of conf/train.yaml."""
-    stored = OmegaConf.to_container(OmegaConf.load(ROOT / "conf" / "train.yaml").study)
-    assert isinstance(stored, dict)
-    return {str(key): value for key, value in stored.items()}
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold.config import resolvers
+from ninefold.config.composition import not_honored
 from ninefold.config.job import variant
-from ninefold.config.mode import not_honored
 from ninefold.errors import ConfigError
 from ninefold.study.checks import odd_options, wrong_settings
 from ninefold.study.plan import Composer, Plan

@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ninefold.config.job import Settled, asked, check
-from ninefold.config.parse import last_of_each
 from ninefold.config.resolvers import file_name
 from ninefold.errors import ConfigError, Failure, Interrupted, Preempted, Refused, ResourceError
 from ninefold.extensions.fits import COUNT, PARTS, ROOM
@@ -28,7 +27,7 @@ from ninefold.process import scratch
 from ninefold.progress import aligned
 from ninefold.ranks import started_by
 from ninefold.study.sweep import typed
-from ninefold.words import key_and_value, key_of
+from ninefold.words import key_and_value, key_of, last_of_each
 
 STOPPED = "the count was stopped"
 MIB = 2**20

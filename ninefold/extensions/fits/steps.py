@@ -9,7 +9,6 @@ from pathlib import Path
 from omegaconf import open_dict
 
 from ninefold.config.job import Settled, asked
-from ninefold.config.parse import last_of_each
 from ninefold.errors import KILLED, Failure, ResourceError
 from ninefold.extensions.fits import SHARE
 from ninefold.launch.command import composed
@@ -17,6 +16,7 @@ from ninefold.launch.ready import ready_or_failure
 from ninefold.launch.run import run_job
 from ninefold.machine import available_memory
 from ninefold.places import typed_as
+from ninefold.words import last_of_each
 
 # Overrides of an attempt. The second step is the first that has everything in memory, and an epoch
 # may have a single step.

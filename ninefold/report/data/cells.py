@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ninefold.config.own_keys import is_own
+from ninefold.config.conf_files import is_own
 from ninefold.numbers import plural
 from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.runs import Run, finite

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ninefold.config.own_keys import of_options
+from ninefold.config.conf_files import of_options
 from ninefold.errors import ConfigError
 from tests.faults.refusals import refused
 
