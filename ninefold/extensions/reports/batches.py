@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from ninefold.answer.answer import Answer
+from ninefold.answer.cell import PLAIN, Cell, plainness
+from ninefold.answer.study_facts import StudyFacts
 from ninefold.numbers import counted, number, three_digits, times
-from ninefold.report.answer.evidence import Evidence
-from ninefold.report.answer.surer import of_seeds
-from ninefold.report.answer.tree import Answer
-from ninefold.report.data.cell import PLAIN, Cell, plainness
+from ninefold.report.data.curves import Point
 from ninefold.report.data.recording import Recording
 from ninefold.report.stats.measures import SECONDS, target_text, to_target
 from ninefold.score import SHARE, Score
@@ -53,7 +53,7 @@ class Setting:
         return estimate(self.seconds).mean if self.reached == self.runs else None
 
 
-def answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
+def answer(recording: Recording, found: Sequence[StudyFacts]) -> Answer | None:
     """Return the answer for groups that differ in their batch size alone; None without these.
 
     The baseline is none-fp32 with the smallest batch, its mean score less the margin (or
@@ -68,7 +68,7 @@ def answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
     if base is None or base.target is None:
         return None
     alike = [each for each in sized if _conditions(each) == _conditions(base)]
-    settings = _settings(alike, base.target)
+    settings = _settings(alike, base.target, recording.points)
     settings.sort(key=lambda each: (each.batch_size, plainness(each.cell)))
     first = (base.group.batch_size, PLAIN)
     plain = next((s for s in settings if (s.batch_size, s.cell) == first), None)
@@ -77,20 +77,20 @@ def answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
     return _answer(recording, base, plain, settings, alike)
 
 
-def _conditions(evidence: Evidence) -> tuple[object, ...]:
+def _conditions(facts: StudyFacts) -> tuple[object, ...]:
     """Return what groups have in common that differ in their batch size alone."""
-    group = evidence.group
+    group = facts.group
     return group.dataset, group.model, group.epochs, group.variant, group.scoring
 
 
-def _settings(found: Sequence[Evidence], target: float) -> list[Setting]:
-    times_of = [SECONDS.values(evidence.group) for evidence in found]
+def _settings(found: Sequence[StudyFacts], target: float, points: Sequence[Point]) -> list[Setting]:
+    times_of = [SECONDS.values(facts.group) for facts in found]
     seeds = sorted({n for each in found for known in each.scores.values() for n in known})
     rounds = sorted({n for each in times_of for known in each.values() for n in known})
     return [
         Setting(
             cell,
-            evidence.group.batch_size or 0,
+            facts.group.batch_size or 0,
             estimate(per_epoch[cell]).mean or 0.0,
             estimate(scores).mean,
             # Seeds and timing rounds know nothing of each other: any order of them is a fair one.
@@ -99,23 +99,17 @@ def _settings(found: Sequence[Evidence], target: float) -> list[Setting]:
                 for seed, number in zip(seeds, rounds, strict=False)
                 if seed in epochs and number in per_epoch[cell]
             }
-            if evidence.timed
-            else to_target(target, evidence.points, evidence.group.scoring)
-            .values(evidence.group)
-            .get(cell, {}),
+            if facts.timed
+            else to_target(target, points, facts.group.scoring).values(facts.group).get(cell, {}),
             len(per_epoch[cell]),
             len(scores),
             len(epochs),
-            f"{evidence.label(cell)} with batch {evidence.group.batch_size}",
+            f"{facts.label(cell)} with batch {facts.group.batch_size}",
         )
-        for evidence, per_epoch in zip(found, times_of, strict=True)
-        for known in [
-            to_target(target, evidence.points, evidence.group.scoring, "epoch").values(
-                evidence.group
-            )
-        ]
-        for out in [evidence.left_out]
-        for cell, scores in evidence.scores.items()
+        for facts, per_epoch in zip(found, times_of, strict=True)
+        for known in [to_target(target, points, facts.group.scoring, "epoch").values(facts.group)]
+        for out in [facts.left_out]
+        for cell, scores in facts.scores.items()
         for epochs in [known.get(cell, {})]
         if cell in per_epoch
         if cell not in out
@@ -135,10 +129,10 @@ def largest_for_the_same_time(
 
 def _answer(
     recording: Recording,
-    base: Evidence,
+    base: StudyFacts,
     plain: Setting,
     settings: Sequence[Setting],
-    alike: Sequence[Evidence],
+    alike: Sequence[StudyFacts],
 ) -> Answer:
     score, keep = base.group.scoring, f"Keep batch {plain.batch_size}"
     to, easier = (
@@ -184,7 +178,7 @@ def _answer(
         return found
     seeds = min(2 * plain.runs, plain.rounds)  # of more, each needs a timing round of its own
     text = f"{counted(seeds, 'seed')} in all may decide it."
-    return replace(found, surer=of_seeds(alike, recording, seeds, text))
+    return replace(found, surer=recording.next_steps.of_seeds(alike, seeds, text))
 
 
 def _named(lead: str, setting: Setting | None, said: list[str]) -> Answer:
@@ -197,7 +191,7 @@ def _final(value: float, score: Score) -> str:
     return f"{value:.2f} %" if score.unit == SHARE else score.text(value)
 
 
-def _against(compared: Comparison, plain: Setting, best: Setting, base: Evidence) -> str:
+def _against(compared: Comparison, plain: Setting, best: Setting, base: StudyFacts) -> str:
     known = compared.speedup(plain.name, best.name)
     if known is None:
         return "in a time that cannot be compared"

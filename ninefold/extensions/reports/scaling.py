@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ninefold.answer.answer import Answer, AnswerTable, Chip, Compared
+from ninefold.answer.cell import PLAIN, Cell
+from ninefold.answer.study_facts import StudyFacts
 from ninefold.numbers import MISSING, capitalized, counted, number, plural
-from ninefold.report.answer.evidence import Evidence, step_seconds
-from ninefold.report.answer.tree import Answer, AnswerTable, Chip, Compared
-from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.environment import values
 from ninefold.report.data.recording import Recording
 from ninefold.report.render.tables import word
@@ -54,28 +54,28 @@ class Series:
         """The points that had a core for each thread."""
         return [point for point in self.points if not point.crowded]
 
-    def enough(self, evidence: Evidence) -> int | None:
+    def enough(self, facts: StudyFacts) -> int | None:
         """Return from how many processes on each measured larger number is shown not to pay."""
         for place, point in enumerate(self.measured[:-1]):
             more = self.measured[place + 1 :]
-            if {evidence.verdict(point.cell, each.cell) for each in more} <= {"slower", "tie"}:
+            if {facts.verdict(point.cell, each.cell) for each in more} <= {"slower", "tie"}:
                 return point.processes
         return None
 
 
-def answer(recording: Recording, evidence: Evidence) -> Answer | None:
+def answer(recording: Recording, facts: StudyFacts) -> Answer | None:
     """Return whether to scale out, None where the processes of the group were not swept."""
-    found = series_of(recording, evidence)
+    found = series_of(recording, facts)
     if not found:
         return None
-    table, kind = _table(found, evidence), str(evidence.group.scaling)
-    if not evidence.timed:
+    table, kind = _table(found, facts), str(facts.group.scaling)
+    if not facts.timed:
         lead = _direction(found, kind)
         return Answer(lead, False, reasons=[UNTIMED], table=table)
     reasons = [
         f"{each.points[0].cell.parallel}, {each.points[0].cell.amp}: {text}"
         for each in found
-        for text in _sentences(each, kind, evidence)
+        for text in _sentences(each, kind, facts)
     ]
     points = [
         (point.speedup.value, point, each.base)
@@ -88,7 +88,7 @@ def answer(recording: Recording, evidence: Evidence) -> Answer | None:
         return Answer(lead, False, reasons=reasons, table=table)
     _, best, base = max(points, key=lambda point: point[0])
     lead, named = _lead(best, base, kind)
-    chips = _chips(best, base, evidence)
+    chips = _chips(best, base, facts)
     return Answer(lead, named is not None, named, chips=chips, reasons=reasons, table=table)
 
 
@@ -108,35 +108,35 @@ def _direction(found: Sequence[Series], kind: str) -> str:
     return f"More processes look {looks}: {name} is {number(speed, 2)} times as fast."
 
 
-def series_of(recording: Recording, evidence: Evidence) -> list[Series]:
+def series_of(recording: Recording, facts: StudyFacts) -> list[Series]:
     """Return the series of a group whose processes were swept, those of one number left out."""
-    if evidence.group.scaling is None:
+    if facts.group.scaling is None:
         return []
     about = recording.environment.get("environment") or {}
     cores = max((n for n in values(about.get("cores")) if isinstance(n, int)), default=None)
     found: dict[tuple[str, str], list[Cell]] = {}
-    for cell in evidence.cells:
-        if cell.processes is not None and step_seconds(evidence.group, cell) is not None:
+    for cell in facts.cells:
+        if cell.processes is not None and facts.group.step_seconds(cell) is not None:
             found.setdefault((cell.parallel, cell.amp), []).append(cell)
-    return [_series(cells, evidence, cores) for cells in found.values() if len(cells) > 1]
+    return [_series(cells, facts, cores) for cells in found.values() if len(cells) > 1]
 
 
-def _series(cells: Sequence[Cell], evidence: Evidence, cores: int | None) -> Series:
+def _series(cells: Sequence[Cell], facts: StudyFacts, cores: int | None) -> Series:
     plain = Cell(PLAIN.parallel, cells[0].amp)
-    base = plain if step_seconds(evidence.group, plain) is not None else cells[0]
-    step = step_seconds(evidence.group, base) or 0.0
-    return Series(base, step, [_point(cell, base, evidence, cores) for cell in cells])
+    base = plain if facts.group.step_seconds(plain) is not None else cells[0]
+    step = facts.group.step_seconds(base) or 0.0
+    return Series(base, step, [_point(cell, base, facts, cores) for cell in cells])
 
 
-def _point(cell: Cell, base: Cell, evidence: Evidence, cores: int | None) -> Point:
-    runs = evidence.group.completed(cell)
+def _point(cell: Cell, base: Cell, facts: StudyFacts, cores: int | None) -> Point:
+    runs = facts.group.completed(cell)
     processes = cell.processes or 1
     return Point(
         cell=cell,
         processes=processes,
-        speedup=evidence.speedup(cell, base),
+        speedup=facts.speedup(cell, base),
         ideal=processes / (base.processes or 1),
-        step=step_seconds(evidence.group, cell) or 0.0,
+        step=facts.group.step_seconds(cell) or 0.0,
         crowded=cores is not None
         and any(
             set(run.devices) == {"cpu"}
@@ -162,44 +162,44 @@ def _lead(best: Point, base: Cell, kind: str) -> tuple[str, Cell | None]:
     return f"Not decided: {what} may be faster or slower than {one}.", None
 
 
-def _chips(best: Point, base: Cell, evidence: Evidence) -> list[Chip]:
+def _chips(best: Point, base: Cell, facts: StudyFacts) -> list[Chip]:
     """The speedup of the fastest with more than one process, with its interval."""
     assert best.speedup is not None
     if best.speedup.low is None or best.speedup.high is None:
         return []
-    of = f"{evidence.label(best.cell)}, speedup over {evidence.label(base)}"
-    text = f"{best.speedup.value:.2f} ({_interval(best.speedup, evidence)})"
+    of = f"{facts.label(best.cell)}, speedup over {facts.label(base)}"
+    text = f"{best.speedup.value:.2f} ({_interval(best.speedup, facts)})"
     return [Chip(of, text, "good" if best.speedup.low > 1 else "even")]
 
 
-def _interval(speed: Compared, evidence: Evidence) -> str:
-    confidence = f"{evidence.settings.confidence:.3g} % interval"
+def _interval(speed: Compared, facts: StudyFacts) -> str:
+    confidence = f"{facts.settings.confidence:.3g} % interval"
     return f"{confidence} {speed.low or 0.0:.2f} to {speed.high or 0.0:.2f}"
 
 
-def _sentences(series: Series, kind: str, evidence: Evidence) -> list[str]:
+def _sentences(series: Series, kind: str, facts: StudyFacts) -> list[str]:
     """Return what a series shows. kind: strong or weak."""
-    said = [_best(series, kind, evidence)]
+    said = [_best(series, kind, facts)]
     if len(measured := series.measured) > 1:
-        enough = series.enough(evidence)
+        enough = series.enough(facts)
         if enough is None:
             said.append("From which number on more processes do not pay is not shown.")
         else:
             more = [point.cell for point in measured if point.processes > enough]
             said.append(
                 f"More than {counted(enough, 'process', 'processes')} are shown not to pay: "
-                f"{evidence.labels(more)} {plural(more, 'is no faster', 'are no faster')}."
+                f"{facts.labels(more)} {plural(more, 'is no faster', 'are no faster')}."
             )
     if crowded := [point.cell for point in series.points if point.crowded]:
         said.append(
-            f"{evidence.labels(crowded)} had fewer cores than threads: "
+            f"{facts.labels(crowded)} had fewer cores than threads: "
             f"{plural(crowded, 'it has', 'they have')} no efficiency, and decide nothing."
         )
     return said
 
 
-def _best(series: Series, kind: str, evidence: Evidence) -> str:
-    base = evidence.label(series.base)
+def _best(series: Series, kind: str, facts: StudyFacts) -> str:
+    base = facts.label(series.base)
     faster = [
         (point.speedup.value, point, point.speedup)
         for point in series.measured
@@ -213,14 +213,14 @@ def _best(series: Series, kind: str, evidence: Evidence) -> str:
     )
     ideal = "" if best.efficiency is None else f", {100 * best.efficiency:.0f} % of the ideal"
     return (
-        f"{evidence.label(best.cell)} {what} {speed.value:.2f} times {unit} {base} "
-        f"({_interval(speed, evidence)}){ideal}."
+        f"{facts.label(best.cell)} {what} {speed.value:.2f} times {unit} {base} "
+        f"({_interval(speed, facts)}){ideal}."
     )
 
 
-def _table(found: Sequence[Series], evidence: Evidence) -> AnswerTable:
+def _table(found: Sequence[Series], facts: StudyFacts) -> AnswerTable:
     """Return how the series scale, a row for each number of processes."""
-    kind = str(evidence.group.scaling)
+    kind = str(facts.group.scaling)
     batch = "every step has the same global batch"
     if kind != "strong":
         batch = "every process has the same batch"
@@ -228,11 +228,11 @@ def _table(found: Sequence[Series], evidence: Evidence) -> AnswerTable:
         "More processes",
         f"{capitalized(kind)} scaling: {batch}.",
         ["configuration", "speedup", "efficiency", "ms a step"],
-        [_row(point, evidence) for series in found for point in series.points],
+        [_row(point, facts) for series in found for point in series.points],
     )
 
 
-def _row(point: Point, evidence: Evidence) -> list[str]:
+def _row(point: Point, facts: StudyFacts) -> list[str]:
     times = MISSING
     if (speed := point.speedup) is not None:
         times = number(speed.value, 2)
@@ -241,7 +241,7 @@ def _row(point: Point, evidence: Evidence) -> list[str]:
         times += f" {word(speed.verdict).text}"
     efficiency = MISSING if point.efficiency is None else f"{100 * point.efficiency:.0f} %"
     return [
-        evidence.label(point.cell),
+        facts.label(point.cell),
         times,
         "too few cores" if point.crowded else efficiency,
         f"{1e3 * point.step:.3g}",
