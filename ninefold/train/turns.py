@@ -90,7 +90,7 @@ def take_turns(spec: RunSpec) -> None:
             poll_until(
                 lambda: False, WATCHED
             )  # until NCCL's watchdog has seen the end of what is in flight
-        launcher.send({**ready(run), "one_thread": said})
+        launcher.send({**ready(run), "one_thread": said is not None})
         while "steps" in (message := launcher.recv()):
             take(run, step, batches, message["lead"])
             began, before = time.time(), run.clock.seconds
