@@ -32,7 +32,6 @@ from ninefold.engine.parallel import RankContext
 from ninefold.errors import ConfigError
 from ninefold.model.convnet import ConvNet
 from ninefold.model.unet import UNet
-from ninefold.report.answer.answer import build, evidence_of
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.runs import run_of_result
 from ninefold.task import Objective
@@ -42,7 +41,8 @@ from ninefold.train import kernels
 from ninefold.types import accepts
 from tests.conftest import ROOT, Shell, metrics, only_run, result
 from tests.parallel.test_dp import classification, segmentation
-from tests.report.test_report import result as reported
+from tests.report.made import built
+from tests.report.made import result as reported
 from tests.train.test_on_gpu import same, trained
 
 CPU = torch.device("cpu")
@@ -350,7 +350,7 @@ def test_a_report_has_a_row_for_it() -> None:
     runs = [reported(parallel, seed=seed) for parallel in ("none", "split") for seed in (0, 1)]
     found = [run_of_result({**run, "folder": str(n)}) for n, run in enumerate(runs)]
     recording = Recording(found, {}, (), ())
-    [group] = build(recording, evidence_of(recording)).groups
+    [group] = built(recording).groups
     assert [cell.label for cell in group.shown] == ["none, fp32", "split, fp32"]
 
 

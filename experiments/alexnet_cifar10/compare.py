@@ -14,13 +14,14 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
+from ninefold.answer.cell import Cell, plainness  # noqa: E402
+from ninefold.answer.study_facts import StudyFacts  # noqa: E402
 from ninefold.numbers import MISSING, number  # noqa: E402
-from ninefold.report.answer.evidence import Evidence, gather_evidence  # noqa: E402
-from ninefold.report.data.cell import Cell, plainness  # noqa: E402
 from ninefold.report.data.cells import groups, largest_first  # noqa: E402
 from ninefold.report.data.published import PublishedTable, published_table  # noqa: E402
 from ninefold.report.data.runs import read_csv  # noqa: E402
 from ninefold.report.data.turns import turns_of  # noqa: E402
+from ninefold.report.stats.facts import gather  # noqa: E402
 from ninefold.report.stats.measures import SECONDS  # noqa: E402
 from ninefold.stats.statistics import estimate  # noqa: E402
 from ninefold.study_record import StudyRecord  # noqa: E402
@@ -44,7 +45,7 @@ def main(arguments: list[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 2
     group = largest_first(groups(read_csv(Path(arguments[0]) / "runs.csv")))[0]
-    evidence = gather_evidence(group, (), StudyRecord(), turns_of(group.runs, StudyRecord()))
+    evidence = gather(group, StudyRecord(), turns_of(group.runs, StudyRecord()))
     table = published_table(HERE.name)
     cells = dict.fromkeys([*table.minutes, *table.scores])
     print(grid(HEADER, [_row(evidence, cell, table) for cell in sorted(cells, key=plainness)]))
@@ -52,7 +53,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _row(evidence: Evidence, cell: Cell, table: PublishedTable) -> list[str]:
+def _row(evidence: StudyFacts, cell: Cell, table: PublishedTable) -> list[str]:
     seconds = estimate(SECONDS.values(evidence.group).get(cell, {})).mean
     ours = None if seconds is None else seconds * EPOCHS / 60
     score = estimate(evidence.scores.get(cell, {})).mean

@@ -13,7 +13,7 @@ from html import escape
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from ninefold.answer.decision import are_decided, decide
+from ninefold.answer.decision import Decision, are_decided, decide
 from ninefold.answer.facts import Facts
 from ninefold.answer.needed import rounds_for_pair
 from ninefold.answer.screen import more_notes, narrowed, screen
@@ -28,7 +28,7 @@ from ninefold.answer.words import (
 )
 from ninefold.numbers import counted
 from ninefold.progress import aligned
-from ninefold.stats.verdicts import UNDECIDED, Pair, Settings, Values
+from ninefold.stats.verdicts import UNDECIDED, Pair, Values
 from ninefold.tables import data_frame, html_table
 from ninefold.tournament.taken import TakenTurn
 
@@ -128,24 +128,22 @@ class Times:
 
 def times(facts: Facts, caveats: Sequence[str] = (), seed: str = "") -> Times:
     """Return what is known of steps. caveats: that come before those of the turns."""
-    settings, turns, pairs = facts.settings, facts.turns, tuple(facts.comparison.seconds)
-    names, shares = list(facts.seconds), [t.others for t in turns.turns if t.others is not None]
+    turns, pairs, names = facts.turns, tuple(facts.comparison.seconds), list(facts.seconds)
+    shares = [turn.others for turn in turns.turns if turn.others is not None]
     busy = fmean(shares) if shares else None
     rounds = min(map(len, facts.seconds.values()))
-    best, chance, decided = None, 0.0, False
-    if rounds > 0:
-        found = decide(facts)
-        best, chance = found.named, 1.0 if found.chance is None else found.chance
-        of_best = [pair_of(pairs, best, name) for name in names if name != best]
-        open_ = any(pair is None or pair.verdict in UNDECIDED for pair in of_best)
-        decided = found.decided and not open_
-    baseline = settings.baseline or names[0]
+    found = decide(facts) if rounds > 0 else Decision(facts)
+    of_best = [pair_of(pairs, found.named, name) for name in names if name != found.named]
+    open_ = any(pair is None or pair.verdict in UNDECIDED for pair in of_best)
+    decided = found.decided and not open_
+    baseline = facts.settings.baseline or names[0]
+    chance = 1.0 if found.chance is None else found.chance
     return Times(
-        best,
-        chance,
+        found.named,
+        0.0 if found.named is None else chance,
         decided,
         busy,
-        lead_of(best, chance, decided, names, pairs, baseline, settings, rounds),
+        _lead(found, decided, pairs, baseline, rounds),
         (*caveats, *disturbed(turns, busy)),
         pairs,
         _means(facts.seconds, pairs, baseline),
@@ -153,7 +151,7 @@ def times(facts: Facts, caveats: Sequence[str] = (), seed: str = "") -> Times:
         baseline,
         seed,
         turns.turns,
-        settings.confidence,
+        facts.settings.confidence,
     )
 
 
@@ -174,17 +172,11 @@ def _means(values: Values, pairs: Sequence[Pair], baseline: str) -> Mapping[str,
     return {name: base / over[name] if name in over else mean for name, mean in means.items()}
 
 
-def lead_of(
-    best: str | None,
-    chance: float,
-    decided: bool,
-    names: Sequence[str],
-    pairs: Sequence[Pair],
-    baseline: str,
-    settings: Settings,
-    rounds: int,
+def _lead(
+    found: Decision[Facts], decided: bool, pairs: Sequence[Pair], baseline: str, rounds: int
 ) -> str:
-    """Return what was shown, and no more; the table has how each step compares."""
+    """What was shown, and no more; the table has how each step compares."""
+    names, best, settings = list(found.facts.seconds), found.named, found.facts.settings
     if best is None:
         return (
             f"{OPEN_LEAD} in this process: there was time for "
@@ -204,7 +196,8 @@ def lead_of(
     elif decided and verdicts == {"tie"}:
         said = f"all steps are {sure} the fastest"
     elif decided:
-        said = f"{best} is {sure} the fastest, with {percent(chance)} confidence{how}"
+        chance = percent(1.0 if found.chance is None else found.chance)
+        said = f"{best} is {sure} the fastest, with {chance} confidence{how}"
     else:
         so_far = f"{best} has the shortest times after {counted(rounds, 'round')}{how}"
         said = f"{OPEN_LEAD}: {so_far}"

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from ninefold.numbers import NOT_KNOWN, between
 from ninefold.stats.verdicts import UNDECIDED, Pair, Settings
 from ninefold.tournament.taken import Counted
 
 TOLD = 0.1  # share of the turns from which on it is said that they were left out
-NOT_KNOWN = "not known yet"
 OPEN_LEAD = "Not decided"
 
 
@@ -77,19 +77,10 @@ def percent(chance: float) -> str:
 
 def interval(pair: Pair) -> str:
     """The interval of a speedup in words."""
-    if pair.low is None or pair.high is None:
-        return NOT_KNOWN
-    return f"{shown(pair.low)} to {shown(pair.high)}"
+    return between(pair.low, pair.high, shown, NOT_KNOWN)
 
 
 def content(pair: Pair) -> dict[str, Any]:
     """A pair as JSON has it."""
-    return {
-        "first": str(pair.first),
-        "second": str(pair.second),
-        "speedup": pair.speedup,
-        "low": pair.low,
-        "high": pair.high,
-        "rounds": pair.rounds,
-        "verdict": pair.verdict,
-    }
+    known = {name: getattr(pair, name) for name in ("speedup", "low", "high", "rounds", "verdict")}
+    return {"first": str(pair.first), "second": str(pair.second), **known}

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ninefold import report as reports
+from ninefold.answer.cell import PLAIN, Cell
+from ninefold.answer.runs import Run
 from ninefold.answer.screen import ROWS, more_notes, screen
 from ninefold.answer.words import content
 from ninefold.api import NOTES, running
@@ -17,12 +19,10 @@ from ninefold.api.show import in_arguments, source_line
 from ninefold.errors import ConfigError, one_line
 from ninefold.files import read_json, write_text
 from ninefold.numbers import capitalized
-from ninefold.report.answer.tree import CellReport, Group
-from ninefold.report.data.cell import PLAIN, Cell
-from ninefold.report.data.runs import Run
 from ninefold.report.render.results import results
 from ninefold.report.render.tables import Table, lines
 from ninefold.report.stats.measures import SCORE_KEY
+from ninefold.report.tree import CellReport, Group
 from ninefold.result import Result
 from ninefold.stats.verdicts import Pair
 from ninefold.tables import data_frame, html_table
@@ -64,6 +64,7 @@ class Answer:
         self.decided = self._read.decided
         self.sentence = answer.lead
         self.train = answer.train
+        self._next = [answer.next_command] if answer.next_command else []
         self.failed = {str(run.cell): self._why(run) for run in report.runs if run.status != "ok"}
         group = report.groups[0] if report.groups else None
         self._table = None if group is None else results(group)
@@ -162,20 +163,12 @@ class Answer:
         """How many turns and full runs have ended well."""
         return sum(row["status"] == "ok" for row in self.rows())
 
-    @property
-    def _commands(self) -> list[tuple[str, str]]:
-        """What to type next, each with what it does: train, or else make the answer surer."""
-        if self.train:
-            return [("train with it", self.train)]
-        surer = self._read.report.answer.surer
-        return [] if surer is None else [("to be surer", surer.command)]
-
     def __repr__(self) -> str:
         table = self._table or Table("", [], [])
         rows = lines(table, ROWS, len(table.columns)) if table.rows else []
         notes = [f"failed: {cell}: {why}" for cell, why in self.failed.items()]
         notes += [*[self._control] * bool(self._control), *self.caveats]
-        commands = [f"{name}: {one_line(command)}" for name, command in self._commands]
+        commands = [f"{name}: {one_line(command)}" for name, _, command in self._next]
         report = f"Report: {reports.place(self.folder)}{more_notes(notes)}"
         return screen(self.sentence, rows, notes, report, *commands)
 
@@ -193,7 +186,7 @@ class Answer:
             )
         commands = "".join(
             f"<p>{capitalized(name)}: <code>{escape(command)}</code></p>"
-            for name, command in self._commands
+            for name, _, command in self._next
         )
         found = self._table or Table("", [], [])
         table = html_table([column.title for column in found.columns], found.rows)

@@ -1,7 +1,7 @@
 """Turns the run folders of a study into an answer: report.html, report.md and their data.
 
-data reads what was recorded, stats computes verdicts, answer decides and builds the `Report`,
-render writes it. Each imports only those before it.
+data reads what was recorded, stats measures and compares it, builder has ninefold.answer decide and
+makes the `Report`, render writes it. Each imports only those before it.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
-from ninefold.answer.decision import decide
+from ninefold.answer.answer import Answer
+from ninefold.answer.cell import PLAIN
+from ninefold.answer.runs import Run
 from ninefold.answer.screen import NOTES
+from ninefold.answer.study import look_at, scores_are_decided
 from ninefold.errors import ConfigError, Failure, ResourceError, error_text, memory_failure
 from ninefold.files import read_bytes, write_durably, write_text
 from ninefold.places import ROOT, typed_as
-from ninefold.report.answer.answer import answer_of, build, evidence_of, others_decided
-from ninefold.report.answer.evidence import Evidence, gather_evidence
-from ninefold.report.answer.recommend import look_at
-from ninefold.report.answer.tree import Answer, Report, write_report
-from ninefold.report.data.cell import PLAIN
+from ninefold.report.builder import answer_of, build, others_decided, study_facts
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.csv_files import MAX_BYTES
 from ninefold.report.data.recording import (
@@ -34,11 +34,12 @@ from ninefold.report.data.recording import (
     runs_of,
 )
 from ninefold.report.data.retrain_command import DEFAULT
-from ninefold.report.data.runs import Run
 from ninefold.report.data.turns import turns_of
 from ninefold.report.render.cell_progress import CellProgress, progress
 from ninefold.report.render.console import console_text
 from ninefold.report.render.templates import figure, page, report_text
+from ninefold.report.stats.facts import gather
+from ninefold.report.tree import Report, write_report
 from ninefold.study_record import StudyRecord
 from ninefold.tournament.contestant import Look
 
@@ -46,6 +47,7 @@ __all__ = [
     "CellProgress",
     "Read",
     "Run",
+    "Written",
     "copy",
     "decided",
     "place",
@@ -60,11 +62,21 @@ __all__ = [
 DERIVED = ("figure.svg", "report.json", "report.md", "report.html")
 
 
-def write(folder: Path, own: bool = False, most: int | None = NOTES) -> str:
-    """Write the report of a folder and return what the console shows of it.
+class Written(NamedTuple):
+    """text: what the console shows of a report. answer: with the command that it shows last."""
+
+    text: str
+    answer: Answer
+
+
+def write(
+    folder: Path, own: bool = False, most: int | None = NOTES, resumes: bool = False
+) -> Written:
+    """Write the report of a folder.
 
     own: whether this command made the study, whose words are then all repeated. most: how many
-    notes are shown; None: all.
+    notes are shown; None: all. resumes: whether the caller says how the study goes on, so that no
+    command that makes it surer is shown.
 
     The report of a study's folder is written to `report/` inside it. In a recording, which holds
     runs.csv and no run folders, the files that follow from the recorded ones are rebuilt in place.
@@ -74,19 +86,23 @@ def write(folder: Path, own: bool = False, most: int | None = NOTES) -> str:
     with _making_sense(folder):
         recording, target = find_recording(folder, own)
         gathered = target != folder
-        try:
+        with _writing("folder", folder, "free space or copy the folder elsewhere"):
             _forget_links(target, recording=gathered)
             if gathered:
                 record(recording, target)
-            return _derive(recording, target, most)
-        except OSError as problem:
-            raise ResourceError(
-                "folder",
-                folder,
-                f"the report cannot be written ({problem.strerror or problem})",
-                "a folder that can be written to",
-                "free space or copy the folder elsewhere",
-            ) from problem
+            return _derive(recording, target, most, resumes)
+
+
+@contextmanager
+def _writing(field: str, folder: Path, do: str) -> Iterator[None]:
+    """Raise ResourceError where the report cannot be written. field: that names the folder."""
+    try:
+        yield
+    except OSError as problem:
+        wrong = f"the report cannot be written ({problem.strerror or problem})"
+        raise ResourceError(
+            field, folder, wrong, "a folder that can be written to", do
+        ) from problem
 
 
 @contextmanager
@@ -100,13 +116,11 @@ def _making_sense(folder: Path) -> Iterator[None]:
     except (Failure, OSError):
         raise
     except Exception as problem:
+        wrong = f"no report can be made of what it holds ({error_text(problem)}); files as a run "
+        wrong += "or a report wrote them"
+        do = "if nobody has changed them, please report it with this folder"
         raise memory_failure(problem, "a report was being made") or ConfigError(
-            "folder",
-            folder,
-            f"no report can be made of what it holds ({error_text(problem)}); files "
-            "as a run or a report wrote them",
-            "restore them",
-            "if nobody has changed them, please report it with this folder",
+            "folder", folder, wrong, "restore them", do
         ) from problem
 
 
@@ -117,19 +131,11 @@ def copy(folder: Path, path: Path) -> Path:
     Raises ResourceError.
     """
     page = place(folder)
-    try:
+    with _writing("path", path, "choose another"):
         path.mkdir(parents=True, exist_ok=True)
         for source in (page.with_name(name) for name in (*RECORDED, *DERIVED)):
             if source.is_file() and not source.is_symlink():
                 write_durably(path / source.name, read_bytes(source, MAX_BYTES))
-    except OSError as problem:
-        raise ResourceError(
-            "path",
-            path,
-            f"the report cannot be written ({problem.strerror or problem})",
-            "a folder that can be written to",
-            "choose another",
-        ) from problem
     return path / page.name
 
 
@@ -141,18 +147,12 @@ def settings(answer: Answer, framework: str, field: str) -> str:
     """
     found = {each.key: each for each in answer.settings}
     if not found:
-        raise ConfigError(
-            field,
-            framework,
-            f"there is nothing to set: {answer.lead}",
-            "an answer that is decided for one device, dp or ddp has settings",
-            "go on with the study",
-        )
+        wrong = f"there is nothing to set: {answer.lead}"
+        allowed = "an answer that is decided for one device, dp or ddp has settings"
+        raise ConfigError(field, framework, wrong, allowed, "go on with the study")
     if framework not in found:
-        raise ConfigError(
-            field, framework, "it has no words for this configuration", f"{', '.join(found)} have",
-            "choose one of these",
-        )  # fmt: skip
+        wrong, allowed = "it has no words for this configuration", f"{', '.join(found)} have"
+        raise ConfigError(field, framework, wrong, allowed, "choose one of these")
     return str(found[framework])
 
 
@@ -168,18 +168,13 @@ def decided(runs: Sequence[Run], sweep: StudyRecord, folder: Path) -> bool:
     runs: so far, as `runs_of` returns them. folder: of the study.
     """
     recording = recording_of(runs, sweep, folder)
-    found = evidence_of(recording)
+    found = study_facts(recording)
     if not found:
         return False
     if (known := others_decided(recording, found)) is not None:
         return known
     # No score can be held against that of a baseline without one.
-    return PLAIN not in found[0].scores or _scores_are_decided(found[0])
-
-
-def _scores_are_decided(found: Evidence) -> bool:
-    """Whether more training runs, which tell scores alone, could not change the answer."""
-    return not (decide(found).unscored if found.asks_time else found.open_scores)
+    return PLAIN not in found[0].scores or scores_are_decided(found[0])
 
 
 @dataclass(frozen=True)
@@ -202,9 +197,9 @@ def read(folder: Path, typed: str, own: bool = False) -> Read:
     """Return the report of a folder; own, errors: as `write`. typed: printed for `train`."""
     with _making_sense(folder):
         recording, _ = find_recording(folder, own)
-        found = evidence_of(recording)
+        found = study_facts(recording)
         report = build(recording, found, typed)
-        decided = report.answer.decided and _scores_are_decided(found[0])
+        decided = report.answer.decided and scores_are_decided(found[0])
         return Read(report, recording, decided, figure(report))
 
 
@@ -215,7 +210,7 @@ def timing_look(runs: Sequence[Run], sweep: StudyRecord, pairs: str) -> Look:
     verdict on every pair.
     """
     turns, timed = turns_of(runs, sweep), [g for g in largest_first(groups(runs)) if g.timing]
-    found = [gather_evidence(group, (), sweep, turns) for group in timed]
+    found = [gather(group, sweep, turns) for group in timed]
     look = look_at(found, pairs)
     if len(found) < 2:
         return look
@@ -231,22 +226,23 @@ def _forget_links(target: Path, recording: bool) -> None:
             path.unlink()
 
 
-def _derive(recording: Recording, target: Path, most: int | None = NOTES) -> str:
-    """Write the files that follow from the recorded ones, and return the console's text.
+def _derive(recording: Recording, target: Path, most: int | None, resumes: bool) -> Written:
+    """Write the files that follow from the recorded ones; see `write`.
 
     Only the console shows the words of commands with all folders.
     """
-    folder, found = recording.folder, evidence_of(recording)
+    folder, found = recording.folder, study_facts(recording)
     here = None if folder is None or folder.is_absolute() else folder  # another's path is private
-    published = replace(recording, as_typed=None, folder=here)
-    report = build(published, found)
+    report = build(replace(recording, as_typed=None, folder=here), found)
     write_text(target / "report.md", report_text(report))
     write_report(target / "report.json", report)
     if picture := figure(report):
         write_text(target / "figure.svg", picture)
     write_text(target / "report.html", page(report))
     answer = answer_of(recording, found, typed_in(Path.cwd()))
-    return console_text(replace(report, answer=answer), target / "report.html", most)
+    answer = replace(answer, surer=None) if resumes else answer
+    shown = console_text(replace(report, answer=answer), target / "report.html", most)
+    return Written(shown, answer)
 
 
 def typed_in(folder: Path) -> str:

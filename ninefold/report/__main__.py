@@ -46,7 +46,7 @@ def _reported(parser: Parser, arguments: Sequence[str] | None) -> None:
     """Carry out the command. Raises Failure."""
     given = parser.parse_args(arguments)
     if given.settings is None:
-        print(write(given.folder, most=None if given.verbose else NOTES))
+        print(write(given.folder, most=None if given.verbose else NOTES).text)
     else:
         found = read(given.folder, typed_as("train")).report.answer
         print(settings(found, given.settings, "--settings"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -42,19 +42,11 @@ def of_a_sweep(composition: Composition) -> list[Failure]:
 
 def nothing_swept(config: DictConfig, overrides: Sequence[Override]) -> list[Failure]:
     """That every key has one value; none if the command has keys of a study, such as rounds."""
-    if any(override.is_sweep_override() for override in overrides):
+    if changed_of_study(config) or any(each.is_sweep_override() for each in overrides):
         return []
-    if changed_of_study(config):
-        return []
-    return [
-        ConfigError(
-            "hydra.mode",
-            "MULTIRUN",
-            "no key has several values",
-            "a sweep such as optimizer.lr=1e-4,1e-3 or seed=0,1",
-            "name several, or leave out -m for a single run",
-        )
-    ]
+    allowed = "a sweep such as optimizer.lr=1e-4,1e-3 or seed=0,1"
+    do = "name several, or leave out -m for a single run"
+    return [ConfigError("hydra.mode", "MULTIRUN", "no key has several values", allowed, do)]
 
 
 def odd_options(overrides: Sequence[Override]) -> list[Failure]:
@@ -121,23 +113,25 @@ def _count_of_values(override: Override) -> int:
 
 
 def _wrong_value(override: Override, wrong: str) -> ConfigError:
-    return ConfigError(
-        *key_and_value(override.input_line or ""),
-        wrong,
+    allowed = (
         "values with commas are allowed, range(START,STOP[,STEP]) with START before STOP, and "
-        "glob(PATTERN) of a group's options",
-        "correct it",
+        "glob(PATTERN) of a group's options"
     )
+    key, value = key_and_value(override.input_line or "")
+    return ConfigError(key, value, wrong, allowed, "correct it")
 
 
-def wrong_settings(config: DictConfig) -> list[Failure]:
+def settings_of(config: DictConfig) -> dict[str, Any]:
+    """The sections of a sweep, as plain values."""
+    names = rules.SWEEP_SECTIONS
+    return {name: OmegaConf.to_container(config[name], resolve=True) for name in names}
+
+
+def wrong_settings(settings: Mapping[str, Mapping[str, Any]]) -> list[Failure]:
     """What is wrong with the values in the sections of a sweep."""
-    sections: dict[str, Any] = {
-        name: OmegaConf.to_container(config[name], resolve=True) for name in rules.SWEEP_SECTIONS
-    }
     return [
         failure
-        for section, node in sections.items()
+        for section, node in settings.items()
         for key, value in node.items()
         for failure in rules.breach(f"{section}.{key}", value)
     ]

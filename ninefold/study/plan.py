@@ -147,8 +147,8 @@ class Plan:
         It has the values that the study swept, unless the user names folders.
         """
         config = self.config(self.overrides(cell, number), run)
-        name, axes = subdir(config), [cell.keys["parallel"], cell.keys["amp"]]
-        parts = (run, *axes, f"seed{config.seed}")
+        name = str(OmegaConf.select(config, "hydra.sweep.subdir"))
+        parts = (run, cell.keys["parallel"], cell.keys["amp"], f"seed{config.seed}")
         if name != run_name(*parts):
             return name
         values = [f"{key}={value}" for key, value in cell.keys.items() if key not in AXES]
@@ -166,13 +166,9 @@ class Plan:
         names = [self.folder_name(*run, number) for number, run in enumerate(runs)]
         if len(set(names)) < len(names):
             name = next(name for name in names if names.count(name) > 1)
-            raise ConfigError(
-                "hydra.sweep.subdir",
-                name,
-                "it names the folder of two runs",
-                "each has a folder of its own",
-                "put ${hydra.job.num} into it",
-            )
+            wrong, allowed = "it names the folder of two runs", "each has a folder of its own"
+            do = "put ${hydra.job.num} into it"
+            raise ConfigError("hydra.sweep.subdir", name, wrong, allowed, do)
 
     def _cell(
         self, overrides: tuple[str, ...], config: DictConfig, study: Mapping[str, Any]
@@ -203,20 +199,10 @@ def _copied(cell: PlannedCell) -> PlannedCell | None:
     return PlannedCell({**cell.keys, "parallel": CONTROL}, (*others, f"parallel={CONTROL}"))
 
 
-def subdir(config: DictConfig) -> str:
-    """The folder of a run, relative to its study's."""
-    return str(OmegaConf.select(config, "hydra.sweep.subdir"))
-
-
 def in_one_cell(key: str, values: str) -> ConfigError:
     """The error for sweeping a key that does not distinguish cells in the results."""
-    return ConfigError(
-        key,
-        values,
-        "it has several values",
-        "its runs would be one configuration",
-        "sweep it in its own commands",
-    )
+    wrong, allowed = "it has several values", "its runs would be one configuration"
+    return ConfigError(key, values, wrong, allowed, "sweep it in its own commands")
 
 
 def _swept(jobs: Sequence[Sequence[str]]) -> dict[str, list[str]]:
@@ -228,13 +214,8 @@ def _swept(jobs: Sequence[Sequence[str]]) -> dict[str, list[str]]:
     swept = {key: texts for key, texts in given.items() if len(texts) > 1 and key != "seed"}
     for key, texts in swept.items():
         if key.partition(".")[0] in rules.SWEEP_SECTIONS:
-            raise ConfigError(
-                key,
-                ",".join(texts),
-                "it has several values",
-                "it is one for the whole sweep",
-                "choose one",
-            )
+            wrong, allowed = "it has several values", "it is one for the whole sweep"
+            raise ConfigError(key, ",".join(texts), wrong, allowed, "choose one")
         if key in KEYS_NOT_IN_RESULT:
             raise in_one_cell(key, ",".join(texts))
     return swept
@@ -255,13 +236,10 @@ def _possible(composed: dict[tuple[str, ...], DictConfig]) -> dict[tuple[str, ..
     if found:
         return found
     config = next(iter(composed.values()))
-    raise ConfigError(
-        PROCESSES,
-        config.parallel.processes,
-        "none of these strategies takes so many processes",
-        f"parallel.max_processes={config.parallel.max_processes} is the most",
-        "sweep parallel=ddp too",
-    )
+    wrong = "none of these strategies takes so many processes"
+    most = f"parallel.max_processes={config.parallel.max_processes} is the most"
+    do = "sweep parallel=ddp too"
+    raise ConfigError(PROCESSES, config.parallel.processes, wrong, most, do)
 
 
 def _seeds(jobs: Sequence[Sequence[str]], cells: Sequence[DictConfig]) -> list[Any]:
@@ -280,13 +258,10 @@ def _of_rounds(seeds: list[Any], rounds: int | str | None) -> tuple[list[Any], S
         return seeds, [len(seeds)]
     most = SEEDS[-1] if rounds == "auto" else int(rounds)
     if len(seeds) > most:
-        raise ConfigError(
-            "study.rounds",
-            rounds,
-            f"the sweep names {len(seeds)} seeds",
-            f"there is a round for each, and at most {most}",
-            f"set study.rounds={len(seeds)} or more, or name fewer",
-        )
+        wrong = f"the sweep names {len(seeds)} seeds"
+        allowed = f"there is a round for each, and at most {most}"
+        do = f"set study.rounds={len(seeds)} or more, or name fewer"
+        raise ConfigError("study.rounds", rounds, wrong, allowed, do)
     numbers = [seed for seed in seeds if isinstance(seed, int)]
     further = range(max(numbers, default=0) + 1, 2**32)
     return [*seeds, *further[: most - len(seeds)]], SEEDS if rounds == "auto" else [most]

@@ -46,12 +46,9 @@ class StudyFolder(StudyRecord):
         try:
             record = StudyRecord.of(read_json(folder / FILE))
         except (OSError, ValueError) as error:
+            wrong = f"its {FILE} is not that of a study"
             raise ConfigError(
-                "study.resume",
-                folder,
-                f"its {FILE} is not that of a study",
-                error_text(error),
-                "start a new study",
+                "study.resume", folder, wrong, error_text(error), "start a new study"
             ) from error
         turns = {}
         if record.timing:

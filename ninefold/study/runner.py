@@ -30,13 +30,9 @@ def require_reachable(target: float | None, result: Result) -> None:
     """Raise ConfigError where report.target is no value of the score, which a run first tells."""
     score = result.scoring
     if target is not None and score.unit == SHARE and not 0 < target < 1:
-        raise ConfigError(
-            "report.target",
-            target,
-            f"the {score.name} is a share and cannot be that",
-            "a number above 0 and below 1 is allowed",
-            "correct it, or leave it out",
-        )
+        wrong = f"the {score.name} is a share and cannot be that"
+        allowed = "a number above 0 and below 1 is allowed"
+        raise ConfigError("report.target", target, wrong, allowed, "correct it, or leave it out")
 
 
 class RoundSchedule:
@@ -162,15 +158,16 @@ class Study:
         if self._timing is not None and (control := self._plan.control) is not None:
             first = self._plan.cells[0].name
             self._screen.note(f"and {control.name}, a copy of {first}, for the A/A test")
+        ended = False
         try:
             self._update()
             if self._timing is not None:
                 self._timing.run()
             if self._trains:
                 self._train()
-            self.finished = not self.cut_short
+            self.finished, ended = not self.cut_short, True
         finally:
-            self._screen.close()
+            self._screen.close(interrupted=not ended)
             self._recording.write()
 
     def _train(self) -> None:

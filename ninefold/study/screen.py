@@ -89,8 +89,8 @@ class Screen:
         """While the block runs, anything may be printed, on standard output or error."""
         return nullcontext()
 
-    def close(self) -> None:
-        """The study has ended, or was interrupted."""
+    def close(self, interrupted: bool) -> None:
+        """The study has ended, and its report follows; or it was interrupted."""
 
 
 class Lines(Screen):
@@ -151,7 +151,7 @@ class Events(Screen):
     def note(self, text: str) -> None:
         tell("note", text=text)
 
-    def close(self) -> None:
+    def close(self, interrupted: bool) -> None:
         tell("close")
 
 

@@ -26,15 +26,8 @@ def occupied(folder: Path, do: str) -> list[Failure]:
     """The failure of a new sweep in a folder that holds one already."""
     if not (folder / study_record.FILE).exists():
         return []
-    return [
-        ConfigError(
-            "hydra.sweep.dir",
-            folder,
-            "a sweep has been run into it",
-            "each has a folder of its own",
-            do,
-        )
-    ]
+    wrong, allowed = "a sweep has been run into it", "each has a folder of its own"
+    return [ConfigError("hydra.sweep.dir", folder, wrong, allowed, do)]
 
 
 def begin(
@@ -70,38 +63,33 @@ def resume(
 ) -> StudyFolder:
     """The recording of the study in `folder`. Raises ConfigError if it is not this one."""
     recording = StudyFolder.open(folder)
+    new = "or start a new study"
     if not recording.planned_cells or not recording.made_with:
-        raise ConfigError(
-            "study.resume",
+        raise _refusal(
             folder,
             "an earlier version of ninefold began it",
             "a study of this version is allowed",
-            "resume it with that version, or start a new study",
+            f"resume it with that version, {new}",
         )
     if wrong := _changes_of_plan(recording, plan, settings) or _changes_of_jobs(recording, plan):
         more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
-        raise ConfigError(
-            "study.resume",
-            folder,
-            f"{', '.join(wrong[:SHOWN])}{more} cannot change in a study",
-            "its runs are compared",
-            "repeat the command that began it, or start a new study",
-        )
+        changed = f"{', '.join(wrong[:SHOWN])}{more} cannot change in a study"
+        do = f"repeat the command that began it, {new}"
+        raise _refusal(folder, changed, "its runs are compared", do)
     now = made_with(plan.targets(), launcher)
-    if changed := changes_of(recording.made_with, now):
-        raise ConfigError(
-            "study.resume",
-            folder,
-            f"{', '.join(changed)} changed since",
-            "figures of before and after are not comparable",
-            "put it back, or start a new study",
-        )
+    if since := changes_of(recording.made_with, now):
+        why = "figures of before and after are not comparable"
+        raise _refusal(folder, f"{', '.join(since)} changed since", why, f"put it back, {new}")
     # A command that adds rounds has seen the results, and looks at them once more.
     added = len(plan.seeds) > recording.planned_rounds
     recording.looks = recording.looks + plan.looks if added else max(recording.looks, plan.looks)
     recording.settings, recording.began = settings, began
     recording.planned_rounds = len(plan.seeds)
     return recording
+
+
+def _refusal(folder: Path, wrong: str, allowed: str, do: str) -> ConfigError:
+    return ConfigError("study.resume", folder, wrong, allowed, do)
 
 
 def question(study: str | None, folder: Path = EXPERIMENTS) -> str | None:
@@ -151,13 +139,9 @@ def _changes_of_jobs(recording: StudyFolder, plan: Plan) -> list[str]:
             try:
                 wrong = plan.job(cell, number).differences(run)
             except CheckpointError as failure:
-                raise ConfigError(
-                    "study.resume",
-                    recording.folder,
-                    f"the config.yaml of {name} cannot be used",
-                    failure.cause,
-                    f"move {name} away: it is then run again from scratch",
-                ) from failure
+                bad = f"the config.yaml of {name} cannot be used"
+                do = f"move {name} away: it is then run again from scratch"
+                raise _refusal(recording.folder, bad, failure.cause, do) from failure
             if wrong:
                 return wrong
     return []

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from ninefold import study_record
-from ninefold.config import conf_files, like, rules
+from ninefold.config import conf_files, like
 from ninefold.config.composition import Composition
 from ninefold.config.hydra_parts import split
 from ninefold.config.job import asked, check
@@ -61,12 +61,9 @@ class PlannedStudy:
 def planned(composition: Composition) -> PlannedStudy:
     """The study that a sweep is. Raises Refused if no cell can be run, Failure, Hydra's errors."""
     config = composition.config
-    if problems := checks.wrong_settings(config):
+    settings = checks.settings_of(config)
+    if problems := checks.wrong_settings(settings):
         raise Refused(problems)
-    settings: dict[str, Any] = {
-        section: OmegaConf.to_container(config[section], resolve=True)
-        for section in rules.SWEEP_SECTIONS
-    }
     resumed, settings["study"]["resume"] = settings["study"]["resume"], None
     # Without the .. that a path may have, as Hydra names the folders of runs. It may be named after
     # the time of its first use, so this comes before the configurations of the runs.
@@ -185,7 +182,7 @@ def finish(
 
     study: its name, if it has one. argv, started: of its command. runs: how many the sweep had.
     resumes: whether it can be resumed; the command that makes it surer is then left out.
-    Returns whether the command that trains with the answer was printed.
+    Returns whether there is a command that trains with the answer, which is then printed.
     """
     from ninefold import report  # here, because it imports SciPy
 
@@ -199,12 +196,10 @@ def finish(
             "runs": runs,
         }
         write_json(folder / study_record.FILE, redacted(content))
-    said = report.write(folder, own=True)
-    if resumes:
-        said, _, _ = said.partition("\nto be surer")
+    said = report.write(folder, own=True, resumes=resumes)
     if not events.heard():
-        print(said, flush=True)
-    return "\ntrain with it" in said
+        print(said.text, flush=True)
+    return said.answer.train is not None
 
 
 def resume_command(study: Study, argv: Sequence[str]) -> str:

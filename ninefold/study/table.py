@@ -80,9 +80,10 @@ class Table(Screen):
             if drawn:
                 self._open()
 
-    def close(self) -> None:
+    def close(self, interrupted: bool) -> None:
+        """Take the table off the screen, unless no report follows that has the same figures."""
         self._running = ()
-        self._stop(keep=True)
+        self._stop(keep=interrupted)
 
     def _open(self) -> None:
         self._live = Live(

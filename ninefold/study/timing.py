@@ -17,6 +17,7 @@ from ninefold.errors import ConfigError, Failure, PeerError, ResourceError
 from ninefold.launch.ready import ready_or_failure, require_few_processes
 from ninefold.launch.run import Outcome, spec_of, write_job
 from ninefold.launch.run_folder import record
+from ninefold.numbers import counted
 from ninefold.progress import milliseconds
 from ninefold.result import TIMING
 from ninefold.study.plan import Plan, PlannedCell
@@ -98,8 +99,7 @@ class Timing(Entries):
         recording.timing_ended = tournament.ended
         done = self.done
         if tournament.ended == DECIDED:
-            rounds = "round" if done == 1 else "rounds"
-            self._screen.note(f"the speed comparison is decided after {done} {rounds}")
+            self._screen.note(f"the speed comparison is decided after {counted(done, 'round')}")
         if tournament.ended == BUDGET and done < LEAST_ROUNDS:
             enough = math.ceil(LEAST_ROUNDS * tournament.last_round / 30) / 2
             text = f"an answer takes {LEAST_ROUNDS} rounds; study.time_budget={enough:g} makes them"
@@ -182,9 +182,8 @@ class Timing(Entries):
                 warmed_up = f"  {run.name} {milliseconds(step)} a step"
             self._folders.append(run.spec.folder)
             self._tried_one_thread |= run.spec.tries_one_thread
-            if run.one_thread is not None:
+            if run.one_thread:
                 self._recording.timing_threads = 1
-                self._screen.note(run.one_thread)
             self._note_work(cell, run)
             for of, there in run.free.items():
                 taken = max(free.get(of, there) - there, run.taken.get(of, 0))
@@ -271,7 +270,7 @@ class Timing(Entries):
         recording.timing_seconds = tournament.elapsed
         recording.write()
         if self._cells:
-            self._screen.ended(self._shown, (), tournament.expected_seconds())
+            self._screen.ended(self._shown, left=tournament.expected_seconds())
             if self._screen.live:
                 from ninefold import report
 

@@ -85,7 +85,7 @@ def take_turns(spec: RunSpec) -> None:
         if context.device.type == "cuda":
             # Until NCCL's watchdog, which looks every 0.1 s, has seen the end of what is in flight.
             poll_until(lambda: False, 0.2)
-        launcher.send({**ready(run), "one_thread": said})
+        launcher.send({**ready(run), "one_thread": said is not None})
         while "steps" in (message := launcher.recv()):
             take(run, step, batches, message["lead"])
             began, before = time.time(), run.clock.seconds

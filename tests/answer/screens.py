@@ -154,7 +154,7 @@ def screens(folder: Path) -> Iterator[tuple[str, str]]:
     yield "time_steps, not decided", steps({"eager": 0.03, "compiled": 0.0295}, noise=0.1)
     study = nine_cells(folder / "study")
     for name, text in (
-        ("study and ninefold report", report.write(study)),
+        ("study and ninefold report", report.write(study).text),
         ("compare", repr(ninefold.Answer(study))),
     ):
         yield name, text.replace(str(study), "outputs/study")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ninefold import report
-from ninefold.report.answer.answer import evidence_of
+from ninefold.report.builder import study_facts
 from ninefold.report.data.recording import read_recording, recording_of
 from ninefold.result import Result
 from tests.conftest import ROOT, Shell
@@ -34,7 +34,7 @@ def test_facts_of_a_log_are_those_of_its_recording(folder: Path) -> None:
     turns = {run.folder: [replace(turn, left_out=None) for turn in run.taken] for run in counted}
     runs = report.runs_of(results, turns, recorded.sweep)
     live = recording_of(runs, recorded.sweep)
-    for own, other in zip(evidence_of(live), evidence_of(recorded), strict=True):
+    for own, other in zip(study_facts(live), study_facts(recorded), strict=True):
         for name in KEPT:
             assert getattr(own, name) == getattr(other, name), name
         for name in COMPARED:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from ninefold.report.answer.settings import (
+from ninefold.report.loop_settings import (
     OTHERS,
     LoopSetup,
     accelerate,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ninefold.report.data.cell import Cell
+from ninefold.answer.cell import Cell
 from ninefold.stats.differences import _moderated, _moments, differences
 from ninefold.stats.verdicts import FAILED
 from tests.report.studies import (

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ninefold import report
+from tests.report.made import entry, failure, result, sweep
 from tests.report.studies import CELLS, DDP_AUTOCAST, NONE_SCALER
-from tests.report.test_report import entry, failure, result, sweep
 
 FOLDER = Path(__file__).parent / "golden"
 EVIL = "a | b\nand <b>more [x](y)"

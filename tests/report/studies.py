@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from ninefold.report.data.cell import Cell
+from ninefold.answer.cell import Cell
 from ninefold.stats import statistics, verdicts
 from ninefold.stats.verdicts import Comparison, Name, Timings, Values
 

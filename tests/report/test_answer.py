@@ -2,35 +2,46 @@
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from ninefold.answer.cell import PLAIN, Cell
 from ninefold.answer.decision import decide
+from ninefold.answer.leads import lead
+from ninefold.answer.notes import notes
+from ninefold.answer.reasons import chips
+from ninefold.answer.reasons import reasons as reasons_of
+from ninefold.answer.runs import Run
+from ninefold.answer.study_facts import SHORT_WEIGHTS, UNSCALED, StudyFacts
 from ninefold.errors import ConfigError
 from ninefold.report import progress, read, read_runs, write
-from ninefold.report.answer.answer import build, evidence_of
-from ninefold.report.answer.caveats import caveats
-from ninefold.report.answer.evidence import SHORT_WEIGHTS, UNSCALED, Evidence, gather_evidence
-from ninefold.report.answer.settings import CAST, settings
-from ninefold.report.answer.tree import Answer, Report
-from ninefold.report.answer.wording import chips, lead
-from ninefold.report.answer.wording import reasons as reasons_of
-from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.cells import groups
 from ninefold.report.data.curves import Point, read_curves
 from ninefold.report.data.recording import Recording, gather_recording
 from ninefold.report.data.rounds import is_unfinished
-from ninefold.report.data.runs import Run
-from ninefold.report.data.turns import turns_of
+from ninefold.report.loop_settings import CAST, settings
 from ninefold.report.render.results import results
-from ninefold.result import ON_GPU
 from ninefold.study_record import StudyRecord
-from ninefold.tournament.taken import TakenTurn
 from tests.report import golden
+from tests.report.made import (
+    EMPTY,
+    SECONDS,
+    TIMED,
+    answer_of,
+    built,
+    entry,
+    evidence,
+    failure,
+    in_turns,
+    report_of,
+    result,
+    runs_of,
+    sweep,
+    whole,
+)
 from tests.report.studies import (
     CELLS,
     DDP,
@@ -40,7 +51,6 @@ from tests.report.studies import (
     NONE_AUTOCAST,
     NONE_SCALER,
 )
-from tests.report.test_report import entry, facts_of, failure, result, sweep
 from tests.report.test_timing import decided
 
 
@@ -94,77 +104,8 @@ def test_curves_are_the_evaluations_of_the_runs(tmp_path):
     assert {point.folder for point in points} == {"runs/0_none_fp32"}
 
 
-TIMED = {"study": {"ask": ["time"]}}
-EMPTY = StudyRecord(settings=TIMED)
-SECONDS = {NONE: 5.0, NONE_AUTOCAST: 4.0, DDP: 3.0, DDP_AUTOCAST: 2.0}
-
-
-def runs_of(
-    seconds: Mapping[Cell, float],
-    accuracy: Mapping[Cell, float] | None = None,
-    seeds: int = 6,
-    noise: float = 0.005,
-    draw: int = 0,
-    spread: float = 0.05,
-    **changes: Any,
-) -> list[Run]:
-    """Runs of made-up cells: seconds per epoch, and percent that a cell's accuracy is off.
-
-    Each is there as a training run with a seed, and as a timing run in the round of this number.
-    """
-    chance = random.Random(draw)
-    found = []
-    for seed in range(seeds):
-        common = chance.gauss(80, 0.4)
-        for cell, base in seconds.items():
-            parallel, amp, _ = cell
-            replicas = 1 if parallel != "ddp" else 2
-            points = common + (accuracy or {}).get(cell, 0.0) + chance.gauss(0, spread)
-            found.append(Run(
-                folder=f"{cell}_{seed}", status="ok", dataset="digits", model="convnet",
-                parallel=parallel, amp=amp, seed=seed, replicas=replicas,
-                devices=["cpu"] * replicas, batch_size=64, epochs=1, score=points / 100,
-                train_seconds=base * chance.gauss(1, noise), examples_per_second=1000 / base,
-                **{"steps": 100, **facts_of(parallel, amp, replicas), **changes},
-            ))  # fmt: skip
-    return [*found, *map(in_turns, found)]
-
-
-def whole(runs: Sequence[Run]) -> list[Run]:
-    """Those that were trained as a whole."""
-    return [run for run in runs if not run.timed]
-
-
-def in_turns(run: Run) -> Run:
-    """A timing run that takes as long as a training run."""
-    taken = TakenTurn(turn=0, seconds=run.step_seconds or 0.0, steps=run.steps or 0)
-    return replace(
-        run, folder=f"timing/{run.seed}/{run.cell}", turns=1, taken=[taken], round=run.seed,
-        score=None, score_name=None, scores={},
-    )  # fmt: skip
-
-
-def evidence(
-    runs: Sequence[Run], points: Sequence[Point] = (), numerics: Mapping[str, Any] | None = None,
-    **report: Any,
-) -> Evidence:  # fmt: skip
-    """What runs come to."""
-    [group] = groups(runs)
-    record = StudyRecord(settings={"report": report, **TIMED})
-    return gather_evidence(group, points, record, turns_of(runs, record), numerics)
-
-
-def reasons(known: Evidence) -> str:
+def reasons(known: StudyFacts) -> str:
     return " ".join(reasons_of(decide(known)))
-
-
-def report_of(runs: Sequence[Run], **environment: Any) -> Report:
-    recording = Recording(runs, {"sweep": {"settings": TIMED}, **environment}, [], [])
-    return build(recording, evidence_of(recording))
-
-
-def answer_of(runs: Sequence[Run], **environment: Any) -> Answer:
-    return report_of(runs, **environment).answer
 
 
 def test_the_verdict_of_a_row_is_against_the_recommended_one_as_the_answer_is():
@@ -255,12 +196,6 @@ def test_whole_runs_answer_on_scores_and_claim_nothing_on_times():
     assert answer.lead == "Accuracy: lost by 1, still open for 1 of 2 configurations."
 
 
-@pytest.mark.parametrize(("seeds", "decided"), [(2, False), (4, True)])
-def test_two_rounds_decide_nothing(seeds, decided):
-    known = evidence([run for run in runs_of({NONE: 5.0, DDP: 2.0}, seeds=seeds) if run.timed])
-    assert decide(known).decided is decided
-
-
 def test_what_is_not_decided_has_no_confidence_and_no_command_that_trains():
     runs = runs_of({NONE: 5.0, DDP: 4.9, NONE_AUTOCAST: 5.1}, noise=0.1)
     answer = answer_of(runs)
@@ -292,15 +227,15 @@ def test_a_copy_is_never_named_and_stands_in_no_table_and_no_plot():
     assert "no difference of time below 2" in group.check
 
 
-def on_gpu(seconds: Mapping[str, float], steps: int) -> Evidence:
+def on_gpu(seconds: Mapping[str, float], steps: int) -> StudyFacts:
     return evidence([
         replace(run, devices=["NVIDIA H200"] * len(run.devices))
         for run in runs_of(seconds, steps=steps, noise=0.002)
     ])  # fmt: skip
 
 
-def on_copies(known: Evidence) -> list[str]:
-    return [said for said in caveats(known) if "A/A control" in said]
+def on_copies(known: StudyFacts) -> list[str]:
+    return [said for said in notes(known) if "A/A control" in said]
 
 
 def test_on_a_gpu_a_copy_of_short_steps_is_no_control_and_the_report_says_why():
@@ -368,7 +303,7 @@ def test_uneven_devices_and_what_an_allocator_does_not_see_are_caveats(of_dp, sa
     ]
     found = [
         each
-        for each in caveats(evidence(runs))
+        for each in notes(evidence(runs))
         if each.startswith(("The peak memory", "Memory is spread", "Load is spread"))
     ]
     assert [each[: len(said or "")] for each in found] == ([said] if said else [])
@@ -432,7 +367,7 @@ def test_replicas_of_a_loss_that_is_no_mean_are_not_named_as_the_same_training_f
     ]
     known = evidence([run for run in runs if run.timed])
     assert decide(known).named == NONE_AUTOCAST
-    told = [said for said in caveats(known) if "not the mean of the losses" in said]
+    told = [said for said in notes(known) if "not the mean of the losses" in said]
     assert len(told) == 1
     assert "ddp, fp32; ddp, autocast train on other gradients than one process does" in told[0]
     assert decide(evidence(runs)).named == DDP_AUTOCAST  # its scores are safe
@@ -445,7 +380,7 @@ def test_batch_norm_of_parts_is_said_with_what_uses_the_whole_batch():
         replace(run, chunks=4 if run.parallel == "split" else None)
         for run in runs_of({**SECONDS, split: 5.0})
     ]
-    said = " ".join(caveats(evidence(runs, numerics={"rows": rows})))
+    said = " ".join(notes(evidence(runs, numerics={"rows": rows})))
     assert "(parallel.chunks=1 or parallel.sync_batchnorm=true uses the whole batch)" in said
 
 
@@ -485,9 +420,10 @@ def test_the_way_to_a_target_ends_with_the_epoch_that_reaches_it():
         Point(run.folder, epoch, int(epoch), seconds, accuracy, None)
         for run in runs if run.folder != "ddp-fp32_1" for epoch, seconds, accuracy in curve
     ]  # fmt: skip
-    known = evidence(runs, points, target=0.74)
-    assert known.to_target is not None
-    assert known.to_target.values(known.group)[NONE] == {0: 10.0, 1: 10.0}
+    settings = {**TIMED, "report": {"target": 0.74}}
+    recording = Recording(runs, {"sweep": {"settings": settings}}, points, [])
+    [group] = built(recording).groups
+    assert group.cells[0].measures["to_target"].values == {"0": 10.0, "1": 10.0}
 
 
 def test_a_cell_is_data_bound_if_a_tenth_of_its_steps_goes_into_batches():
@@ -497,26 +433,16 @@ def test_a_cell_is_data_bound_if_a_tenth_of_its_steps_goes_into_batches():
     assert not evidence(runs_of({PLAIN: 5.0})).waits_for_data(PLAIN)
 
 
-def test_runs_that_took_their_examples_from_elsewhere_than_others_are_told():
-    for on_gpu, told in ((NONE_AUTOCAST, 1), (None, 0)):
-        runs = [
-            replace(run, resident_bytes=100 * (run.cell == on_gpu))
-            for run in runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5})
-        ]
-        said = caveats(evidence(runs))
-        assert len([line for line in said if "dataset.resident" in line]) == told
-
-
 def test_on_a_gpu_with_tf32_pytorchs_own_default_is_named_beside_fp32_and_tf32():
     for devices, rounds, told in ((["H"], False, 1), (["T"], None, 0), (["cpu"], False, 0)):
         runs = [
             replace(run, dtype="float32", devices=devices, tf32_convolutions=rounds)
             for run in runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5})
         ]
-        said = caveats(evidence(runs))
+        said = notes(evidence(runs))
         assert len([line for line in said if "PyTorch's own default" in line]) == told
         runs[0] = replace(runs[0], tf32=False, tf32_convolutions=True)  # it was measured
-        said = caveats(evidence(runs))
+        said = notes(evidence(runs))
         assert not [line for line in said if "PyTorch's own default" in line]
 
 
@@ -545,14 +471,6 @@ def test_a_memory_format_that_is_part_of_a_speedup_is_among_the_lines_for_ones_o
         assert line not in settings(found, PLAIN)[0].code
 
 
-def test_what_was_seen_on_a_gpu_between_turns_is_told_once():
-    seen = f"{ON_GPU}other programs computed there."
-    runs = runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5}, notes=["Another note.", seen])
-    said = caveats(evidence(runs))
-    assert said.count(seen) == 1
-    assert "Another note." not in said
-
-
 def test_a_study_that_was_stopped_has_the_command_that_resumes_it(tmp_path):
     stopped = {**failure("none", "fp32"), "status": "preempted", "batch_size": 64}
     sweep(
@@ -570,7 +488,7 @@ def test_a_study_that_was_stopped_has_the_command_that_resumes_it(tmp_path):
     assert recording is not None
     here = {**recording.environment, "report_folder": "outputs/mine/report"}
     recording = replace(recording, environment=here)
-    answer = build(recording, evidence_of(recording)).answer
+    answer = built(recording).answer
     assert answer.lead == "No answer yet: none, fp32 has no run that ended well."
     assert answer.surer is not None
     assert answer.surer.command == (
@@ -715,15 +633,9 @@ def test_more_seeds_are_not_trained_for_a_cell_that_none_gives_a_score(
     assert read(tmp_path, "train").decided is (ends and not lead.startswith("No answer"))
     recording = gather_recording(tmp_path)
     assert recording is not None
-    answer = build(recording, evidence_of(recording)).answer
+    answer = built(recording).answer
     assert (answer.lead, answer.surer is None) == (lead, ends)
     assert all(f"{cell.parallel}, fp32: not known (open)." not in answer.reasons for cell in never)
-
-
-def test_groups_of_cells_are_not_put_down_to_memory_alone():
-    known = evidence(runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5}))
-    said = " ".join(caveats(replace(known, sweep=replace(EMPTY, timing_groups=2))))
-    assert "for want of memory or on a GPU that takes one process at a time" in said
 
 
 def test_a_cell_is_bound_by_the_host_if_its_gpu_is_done_soon_after_a_step_is_queued():
@@ -733,7 +645,7 @@ def test_a_cell_is_bound_by_the_host_if_its_gpu_is_done_soon_after_a_step_is_que
     ]  # fmt: skip
     known = evidence(runs)
     assert [cell for cell in known.cells if known.waits_for_host(cell)] == [NONE_AUTOCAST]
-    (said,) = [line for line in caveats(known) if "the host" in line]
+    (said,) = [line for line in notes(known) if "the host" in line]
     assert said.startswith("none, autocast waits for the host: ")
     assert "compile.mode=reduce-overhead" in said
     assert said.endswith("speedups may be up to 10 % too small.")

@@ -7,10 +7,10 @@ import shutil
 import pytest
 
 from ninefold import report
-from ninefold.report.data.cell import Cell
+from ninefold.answer.cell import Cell
 from ninefold.report.render.console import CONSOLE_WIDTH
 from ninefold.report.render.matrix import matrix, matrix_lines
-from tests.report.test_report import ROOT, built, recorded, recording, result, sweep
+from tests.report.made import ROOT, built, recorded, recording, result, sweep
 
 NINE = ROOT / "experiments" / "nine_way" / "2026-11-25_xeon-2-cores"
 ROWS, AMPS = ["none", "dp", "ddp"], ["fp32", "autocast", "scaler"]
@@ -29,7 +29,7 @@ def cells_of(text: str) -> dict[str, list[str]]:
 def test_its_figures_are_those_of_report_json_and_it_is_the_first_table(tmp_path):
     folder = tmp_path / "nine"
     shutil.copytree(NINE, folder)
-    shown = report.write(folder)
+    shown = report.write(folder).text
     found = cells_of((folder / "report.md").read_text())
     assert list(found) == ["strategy", "--------", *ROWS]
     assert found["strategy"] == ["fp32", "autocast (bf16)", "scaler (bf16)"]
@@ -81,7 +81,7 @@ def test_what_was_published_stands_beside_the_figures_of_its_study(tmp_path):
     same = {"study": "alexnet_cifar10", "dataset": "cifar10", "model": "alexnet", "epochs": 20}
     runs = [result(way, amp, seed, **same) for way in ROWS for amp in AMPS for seed in (0, 1)]
     folder = sweep(tmp_path, *runs, turns=True, study="alexnet_cifar10")
-    shown = report.write(folder)
+    shown = report.write(folder).text
     found = cells_of((folder / "report" / "report.md").read_text())
     published = {row: [re.search("published.*", text) for text in found[row]] for row in ROWS}
     told = {row: [each and each[0] for each in texts] for row, texts in published.items()}

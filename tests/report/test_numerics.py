@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ninefold.answer.runs import Run
+from ninefold.answer.study_facts import OTHER, SAME, WITHIN
 from ninefold.report.data.numerics import MAX_ELEMENTS, read_csv, rows, write_csv
-from ninefold.report.data.runs import Run
-from ninefold.report.stats.numerics import OTHER, SAME, WITHIN, summarize
+from ninefold.report.stats.numerics import summarize
 from ninefold.result import NUMERICS
 
 RUN = Run(

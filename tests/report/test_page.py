@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from ninefold.report.answer.tree import Report
 from ninefold.report.data.recording import read_recording
 from ninefold.report.render.templates import page
-from tests.report import test_report
-from tests.report.test_report import built, each_text, failure, recorded, recording, result, sweep
+from ninefold.report.tree import Report
+from tests.report import made
+from tests.report.made import built, each_text, failure, recorded, recording, result, sweep
 
 # What those who do not see the page would miss.
 UNNAMED = """() => {
@@ -180,7 +180,7 @@ def test_text_from_outside_is_shown_and_does_nothing(reader):
 
 def shapes(folder: Path) -> Iterator[tuple[str, Report]]:
     """Reports of many kinds, each with its name."""
-    for path in sorted(test_report.ROOT.glob("experiments/*/20*")):
+    for path in sorted(made.ROOT.glob("experiments/*/20*")):
         yield path.parent.name, built(read_recording(path))
     two = [result(seed=seed) for seed in (0, 1)]
     slower = [result("ddp", seed=seed, train_seconds=30.0) for seed in (0, 1)]

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from ninefold import report
-from ninefold.report.answer.answer import evidence_of
-from ninefold.report.answer.evidence import Evidence
-from ninefold.report.data.cell import Cell
+from ninefold.answer.cell import Cell
+from ninefold.answer.runs import name_of
+from ninefold.answer.study_facts import StudyFacts
+from ninefold.report.builder import study_facts
 from ninefold.report.data.cells import groups
 from ninefold.report.data.recording import gather_recording, read_recording, read_runs
-from ninefold.report.data.rounds import name_of
 from ninefold.report.data.runs import read_csv
-from tests.report.test_report import result, sweep
+from tests.report.made import result, sweep
 
 SWEPT = {
     "wall_seconds": 60.0, "runs": 12, "swept": {
@@ -44,10 +44,10 @@ def study(folder: Path, weak: bool = False) -> Path:
     return sweep(folder, *made, **SWEPT, settings=settings)
 
 
-def evidence(folder: Path) -> Evidence:
+def evidence(folder: Path) -> StudyFacts:
     recording = gather_recording(folder)
     assert recording is not None
-    [found] = evidence_of(recording)
+    [found] = study_facts(recording)
     return found
 
 
@@ -60,7 +60,7 @@ def test_cells_of_several_numbers_of_processes_stand_in_one_table(tmp_path):
     assert [str(cell) for cell in found.cells] == names
     assert {name_of(run, facts) for run in runs} == set(names)
     report.write(tmp_path)
-    assert [each.cells for each in evidence_of(read_recording(tmp_path / "report"))] == [CELLS]
+    assert [each.cells for each in study_facts(read_recording(tmp_path / "report"))] == [CELLS]
     runs = read_csv(tmp_path / "report" / "runs.csv")
     apart = [replace(run, batch_size=128) if run.processes == 2 else run for run in runs]
     assert len(groups(apart)) == 2

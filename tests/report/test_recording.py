@@ -18,7 +18,7 @@ from ninefold.report.data import numerics
 from ninefold.report.data.recording import read_recording
 from ninefold.report.data.runs import row_of, run_of, run_of_result
 from ninefold.result import NUMERICS, Result
-from tests.report.test_report import result, sweep, table_of
+from tests.report.made import result, sweep, table_of
 
 ROOT = Path(__file__).parents[2]
 FACTS = {"wall_seconds": 9.0, "runs": 1}

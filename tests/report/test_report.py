@@ -1,185 +1,35 @@
 """The report: what its figures, files, texts and errors promise."""
 
-import json
 import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from ninefold import report
 from ninefold.errors import ConfigError
-from ninefold.report.answer.answer import build, evidence_of
-from ninefold.report.answer.tree import Report
-from ninefold.report.data.cell import Cell
-from ninefold.report.data.recording import Recording, find_recording, read_recording, record
 from ninefold.report.render.console import console_text
 from ninefold.report.render.templates import figure, report_text
+from tests.report.made import (
+    ROOT,
+    built,
+    each_text,
+    failure,
+    one_seed,
+    recorded,
+    recording,
+    result,
+    row,
+    sweep,
+    table_of,
+    tables_of,
+)
 
-ROOT = Path(__file__).parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-def facts_of(parallel: str, amp: str, replicas: int = 1) -> dict[str, Any]:
-    """What options declare, as a run records it."""
-    one = parallel in ("none", "dp")
-    return {
-        "max_processes": 1 if one else None, "tf32": amp == "tf32", "random_inputs": False,
-        "no_op": parallel == "dp" and replicas == 1, "backend": None if one else "gloo",
-    }  # fmt: skip
-
-
-def result(parallel: str = "none", amp: str = "fp32", seed: int = 0, **changes: Any) -> dict:
-    """A successful run's result.json with made-up numbers."""
-    return {
-        "status": "ok", "error": None, "study": "made_up", "parallel": parallel, "amp": amp,
-        **facts_of(parallel, amp, changes.get("replicas", 1)),
-        "dataset": "digits", "model": "convnet", "seed": seed, "dtype": "float32",
-        "grad_scaler": False, "processes": 1, "replicas": 1, "devices": ["cpu"], "threads": 2,
-        "batch_size": 64, "epochs": 10, "steps": 220, "skipped_steps": 0, "score": 0.9,
-        "best_score": 0.91, "test_loss": 0.1, "test_count": 360, "train_seconds": 20.0,
-        "evaluate_seconds": 1.0, "total_seconds": 23.0, "epoch_seconds": [2.0] * 10,
-        "examples_per_second": 1000.0, "peak_memory_bytes": [200 * 2**20], "notes": [],
-        "phase_seconds": {
-            "data": 1.0, "transfer": 1.0, "forward": 2.0, "backward": 4.0, "optimizer": 2.0
-        },
-        "environment": {
-            "python": "3.12.1", "torch": "2.15.0", "driver": None, "commit": "0123456789abcdef",
-            "dirty": False, "hostname": "box7", "cpu": "A CPU", "cores": 2,
-            "time": f"2026-01-02T03:04:0{seed}Z",
-        },
-        **changes,
-    }  # fmt: skip
-
-
-def failure(parallel: str, amp: str, seed: int = 0, **changes: Any) -> dict:
-    """The little that a run knows which failed before it trained."""
-    return {
-        "status": "failed", "error": "error: device=cuda: no GPU; found cpu; use device=cpu",
-        "study": "made_up", "parallel": parallel, "amp": amp, "dataset": "digits",
-        "model": "convnet", "seed": seed, "max_processes": facts_of(parallel, amp)["max_processes"],
-        **changes,
-    }  # fmt: skip
-
-
-def sweep(folder: Path, *results: dict, turns: bool = False, **facts: Any) -> Path:
-    """Write results as the run folders of a sweep, and its facts as sweep.json.
-
-    turns: whether cells took turns, in which they were as fast as in these runs.
-    """
-    for number, content in enumerate(results):
-        run = folder / "runs" / f"{number}_{content['parallel']}_{content['amp']}"
-        run.mkdir(parents=True)
-        (run / "result.json").write_text(json.dumps(content))
-    if turns:
-        names = [f"runs/{n}_{each['parallel']}_{each['amp']}" for n, each in enumerate(results)]
-        facts.setdefault("rounds", _rounds(zip(names, results, strict=True)))
-        facts["timing"] = take_turns(folder, *results)
-    facts.setdefault("settings", {}).setdefault("study", {}).setdefault("ask", ["time", "score"])
-    (folder / "sweep.json").write_text(json.dumps(facts))
-    return folder
-
-
-def entry(number: int, runs: list[str], **changes: Any) -> dict[str, Any]:
-    """A round of sweep.json."""
-    return {
-        "round": number, "seed": number, "part": 0, "counted": True, "runs": runs, **changes,
-    }  # fmt: skip
-
-
-def take_turns(folder: Path, *results: dict) -> list[dict[str, Any]]:
-    """Write a timing run for each result that is ok, in the round of its seed; the rounds."""
-    made = []
-    for content in (each for each in results if each["status"] == "ok"):
-        said = "_".join(
-            [content["model"], str(content["batch_size"]), *content.get("overrides", [])]
-        )
-        name = f"timing/{content['seed']}/{content['parallel']}-{content['amp']}_{said}"
-        (folder / name).mkdir(parents=True)
-        seconds = content["train_seconds"] / content["steps"]
-        unscored = dict.fromkeys(("score", "best_score", "test_loss", "score_name"))
-        turns = {"turns": 1, "turn_seconds": [seconds], "scores": {}, "figures": {}}
-        (folder / name / "result.json").write_text(json.dumps({**content, **unscored, **turns}))
-        made.append((name, content))
-    return _rounds(made)
-
-
-def _rounds(runs: Iterable[tuple[str, dict]]) -> list[dict[str, Any]]:
-    found: dict[int, list[str]] = {}
-    for name, content in runs:
-        found.setdefault(content["seed"], []).append(name)
-    return [entry(seed, names) for seed, names in found.items()]
-
-
-def one_seed(folder: Path, rounds: int = 8) -> Path:
-    """A study of three precisions with one seed of scores, the last cell in three rounds only."""
-    slow = ["This CPU has no instructions for bfloat16 and converts each number."]
-    runs = [
-        result(amp=amp, seed=n, train_seconds=took + 0.01 * n, notes=slow * (amp != "fp32"))
-        for n in range(rounds)
-        for amp, took in (("fp32", 20.0), ("tf32", 30.0), ("autocast", 90.0))
-        if amp != "autocast" or n < 3
-    ]
-    first = [run for run in runs if run["seed"] == 0]
-    names = [f"runs/{n}_none_{run['amp']}" for n, run in enumerate(first)]
-    return sweep(folder, *first, timing=take_turns(folder, *runs), rounds=[entry(0, names)])
-
-
-def recorded(folder: Path) -> Recording:
-    """Record a folder as its report does; what was recorded."""
-    gathered, target = find_recording(folder)
-    if target != folder:
-        record(gathered, target)
-    return read_recording(target)
-
-
-def table_of(recording: Recording) -> str:
-    """The text of the report.md of a recording."""
-    return report_text(built(recording))
-
-
-def tables_of(folder: Path) -> str:
-    """The text of the report.md of a folder."""
-    return table_of(recorded(folder))
-
-
-def built(recording: Recording) -> Report:
-    return build(recording, evidence_of(recording))
-
-
-@cache
-def recording(study: str, place: str = "*") -> Report:
-    """The report of a recorded study. place: which of its recordings, the first of these."""
-    return built(read_recording(min(ROOT.glob(f"experiments/{study}/20{place}"))))
-
-
-def each_text(tree: Any, change: Callable[[str], str]) -> Any:
-    """A report with every text in it changed, but for keys and cells."""
-    if isinstance(tree, Cell):
-        return tree
-    if is_dataclass(tree) and not isinstance(tree, type):
-        known = {each.name: getattr(tree, each.name) for each in fields(tree)}
-        return replace(tree, **{name: each_text(value, change) for name, value in known.items()})
-    if isinstance(tree, Mapping):
-        return {key: each_text(value, change) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [each_text(value, change) for value in tree]
-    return change(tree) if isinstance(tree, str) else tree
-
-
-def row(text: str, section: str, name: str) -> list[str]:
-    """The cells of one row in the table below a heading."""
-    below = re.split(f"^#+ {section}$", text, maxsplit=1, flags=re.MULTILINE)[1]
-    names = (f"| {name} ", f"| **{name}** ")
-    line = next(line for line in below.splitlines() if line.startswith(names))
-    return [cell.strip() for cell in line.split("|")[2:-1]]
 
 
 def test_a_report_is_files_in_the_sweeps_folder(tmp_path):
@@ -266,14 +116,14 @@ def test_a_study_is_compared_with_the_table_after_its_epochs(tmp_path, capsys, e
 
 def test_the_console_is_a_sentence_a_table_and_a_command_in_few_lines(tmp_path):
     ways, amps = ("none", "dp", "ddp", "fsdp"), ("fp32", "autocast", "tf32", "bf16", "mine")
-    shown = report.write(sweep(tmp_path, *(result(way, amp) for way in ways for amp in amps)))
+    shown = report.write(sweep(tmp_path, *(result(way, amp) for way in ways for amp in amps))).text
     lines = shown.splitlines()
     below = lines[lines.index("", 2) :]
     assert len(below) <= 6
     assert lines[0].startswith("answer: ")
     assert sum("Report: " in line for line in lines) == 1
     assert "configuration  s/epoch" not in shown  # the matrix has these figures
-    few = report.write(sweep(tmp_path / "few", *(result("none", amp) for amp in amps)))
+    few = report.write(sweep(tmp_path / "few", *(result("none", amp) for amp in amps))).text
     assert len([line for line in few.splitlines() if re.match(r"\w+, \w+ ", line)]) == 5
     surer = console_text(recording("larger_batch"), Path("report.html"))
     assert re.search(r"^to be surer \(about \d+ .*\): python train.py", surer, re.MULTILINE)
@@ -283,7 +133,7 @@ def test_what_would_make_it_surer_repeats_no_control_characters_of_a_stranger(tm
     runs = [result(way, seed=seed, score=0.9 - 0.04 * seed)
             for way in ("none", "ddp") for seed in (0, 1)]  # fmt: skip
     folder = sweep(tmp_path, *runs, turns=True, command="python train.py -m a=\x1b[2J\u202e")
-    shown = report.write(folder)
+    shown = report.write(folder).text
     assert "to be surer" in shown
     assert "a= [2J" in shown
     assert not {"\x1b", "\u202e"} & {*shown}

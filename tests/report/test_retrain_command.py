@@ -1,5 +1,6 @@
 """The command that trains with an answer is like its study, and says no more than it may."""
 
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +9,11 @@ from typing import Any
 import pytest
 
 from ninefold import report
-from ninefold.report.data.cell import Cell
+from ninefold.answer.cell import Cell
+from ninefold.answer.runs import Run
 from ninefold.report.data.retrain_command import words_of
-from ninefold.report.data.runs import Run
 from ninefold.study_record import StudyRecord
-from tests.report.test_report import entry, result, sweep
+from tests.report.made import entry, result, sweep
 
 CELLS = [{"parallel": "none", "amp": "fp32"}]
 WORDS = ["parallel=none", "amp=fp32"]
@@ -24,8 +25,8 @@ def study(folder: Path, **more: Any) -> Path:
     return sweep(folder, result(), wall_seconds=9.0, runs=1, planned_cells=CELLS, **more)
 
 
-def train_of(text: str) -> list[str]:
-    (line,) = [line for line in text.splitlines() if line.startswith("train with it: ")]
+def train_of(written: report.Written) -> list[str]:
+    (line,) = re.findall("^train with it: .*$", written.text, re.MULTILINE)
     return shlex.split(line.removeprefix("train with it: "))
 
 
@@ -96,7 +97,7 @@ def test_what_makes_an_answer_surer_has_its_folders_on_the_console_alone(tmp_pat
         "command": "python train.py -m dataset.root=/scratch/annabel/y seed=0,1",
     }  # fmt: skip
     folder = sweep(tmp_path / "s", result(), result("ddp"), **facts)
-    assert f"to be surer: {facts['command']} study.resume=s" in report.write(folder, own=True)
+    assert f"to be surer: {facts['command']} study.resume=s" in report.write(folder, own=True).text
     told = (folder / "report" / "report.md").read_text()
     assert "`python train.py -m dataset.root=DATASET_ROOT seed=0,1 study.resume=s`" in told
     assert "Put your own path in place of DATASET_ROOT." in told

@@ -12,19 +12,18 @@ from typing import Any
 import pytest
 
 from ninefold import report
-from ninefold.report.answer.evidence import gather_evidence
-from ninefold.report.data.cell import Cell
+from ninefold.answer.cell import Cell
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.runs import read_csv
 from ninefold.report.data.turns import turns_of
+from ninefold.report.stats.facts import gather
 from ninefold.report.stats.measures import of_figures
 from ninefold.stats.statistics import compare
 from ninefold.study_record import StudyRecord
 from ninefold.task import Figure, Score
 from ninefold.train.run import SELECTED_ON_TEST
+from tests.report.made import result, runs_of, sweep, whole
 from tests.report.studies import DDP, NONE, NONE_AUTOCAST, Settings
-from tests.report.test_answer import runs_of, whole
-from tests.report.test_report import entry, result, take_turns
 
 SPEED = {NONE: 20.0, NONE_AUTOCAST: 16.0, DDP: 12.0, Cell("ddp", "mine"): 15.0}
 MIOU = Score("mean IoU")
@@ -67,16 +66,12 @@ def study(
 
     lost: by none-autocast. figures: by key the name, unit, direction and value of each.
     """
-    rounds, made = [], []
+    made, curves = [], []
     for seed in range(4):
-        runs = []
         for cell, seconds in SPEED.items():
             chance = random.Random(f"{cell}{seed}")
             own = level + chance.gauss(0, noise) - score.sign * lost * (cell == NONE_AUTOCAST)
-            runs.append(f"runs/{cell}_{seed}")
-            path = folder / runs[-1]
-            path.mkdir(parents=True)
-            content = result(
+            made.append(result(
                 cell.parallel, cell.amp, seed, study=None, dataset="own", model="mlp",
                 score=own, score_name=score.name, score_unit=score.unit, score_better=score.better,
                 score_margin=score.margin, train_seconds=10 * seconds * chance.gauss(1, 0.003),
@@ -84,22 +79,18 @@ def study(
                 figures={key: dict(zip(("name", "unit", "better"), kind, strict=False))
                          for key, kind in figures.items()},
                 selection="test", notes=[SELECTED_ON_TEST],
-            )  # fmt: skip
-            (path / "result.json").write_text(json.dumps(content))
-            made.append(content)
-            lines = [
+            ))  # fmt: skip
+            curves.append([
                 {"step": n, "epoch": n, "seconds": seconds * n, "test_loss": 1.0,
                  "test_score": own - score.sign * 5 * noise * (10 - n)}
                 for n in range(1, 11)
-            ]  # fmt: skip
-            (path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
-        rounds.append(entry(seed, runs))
+            ])  # fmt: skip
     settings = {"report": {"margin": margin, "target": None}, "study": {"ask": list(ask)}}
-    facts = {"wall_seconds": 1.0, "runs": 16, "rounds": rounds, "settings": settings}
-    if "time" in ask:
-        facts["timing"] = take_turns(folder, *made)
-    (folder / "sweep.json").write_text(json.dumps(facts))
-    return Written(folder, report.write(folder))
+    sweep(folder, *made, turns="time" in ask, settings=settings)
+    for number, (content, curve) in enumerate(zip(made, curves, strict=True)):
+        run = folder / "runs" / f"{number}_{content['parallel']}_{content['amp']}"
+        (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, curve)))
+    return Written(folder, report.write(folder).text)
 
 
 @pytest.fixture(scope="module")
@@ -258,9 +249,9 @@ def test_verdicts_of_errors_mirror_those_of_their_negatives():
 def test_a_target_of_a_share_that_is_no_share_is_not_used():
     [group] = groups(runs_of({NONE: 5.0}))
     record = StudyRecord(settings={"report": {"target": 54.0}})
-    assert gather_evidence(group, (), record, turns_of((), record)).target != 54.0
+    assert gather(group, record, turns_of((), record)).target != 54.0
     [group] = groups(runs_of({NONE: 5.0}, score_name="RMSE", score_unit="m", score_better="less"))
-    assert gather_evidence(group, (), record, turns_of((), record)).target == 54.0
+    assert gather(group, record, turns_of((), record)).target == 54.0
 
 
 @pytest.mark.parametrize(

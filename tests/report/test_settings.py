@@ -10,13 +10,14 @@ import pytest
 import torch
 from torch import nn
 
+from ninefold.answer.cell import PLAIN
 from ninefold.api.answer import Answer
 from ninefold.config.options import option_keys
 from ninefold.config.schema import KEYS
 from ninefold.engine.amp import Amp
 from ninefold.errors import ConfigError
 from ninefold.report.__main__ import main
-from ninefold.report.answer.settings import (
+from ninefold.report.loop_settings import (
     CAST,
     OTHERS,
     LoopSetup,
@@ -29,10 +30,10 @@ from ninefold.report.answer.settings import (
     settings,
     setup_of,
 )
-from ninefold.report.data.cell import PLAIN
 from tests.conftest import ROOT
+from tests.report.made import evidence, runs_of
 from tests.report.studies import NONE_AUTOCAST
-from tests.report.test_answer import evidence, in_fp16, runs_of
+from tests.report.test_answer import in_fp16
 
 (RECORDED,) = (ROOT / "experiments" / "nine_way").glob("20*")
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ninefold.report.data.cell import Cell
+from ninefold.answer.cell import Cell
 from ninefold.stats import holm
 from ninefold.stats.best import standing
 from ninefold.stats.differences import differences, of_times

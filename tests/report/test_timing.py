@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -10,14 +11,14 @@ from typing import Any
 import pytest
 
 from ninefold import report
-from ninefold.report.answer.tree import Report
-from ninefold.report.data.cell import Cell
+from ninefold.answer.cell import Cell
 from ninefold.report.data.recording import read_runs
 from ninefold.report.data.runs import run_of_result
 from ninefold.report.data.turns import count_turns
+from ninefold.report.tree import Report
 from ninefold.tournament.contestant import Look
+from tests.report.made import entry, result, sweep, take_turns, write_result
 from tests.report.studies import DDP, DDP_AUTOCAST, DP, NONE, NONE_AUTOCAST, NONE_SCALER
-from tests.report.test_report import entry, result
 
 SECONDS = {
     NONE: 2.0, NONE_AUTOCAST: 1.0, NONE_SCALER: 1.3, DP: 2.0,
@@ -55,51 +56,37 @@ def study(
     scaled: whether cells named scaler have a GradScaler
     """
     chance = random.Random(1)
-    timing, trained = [], []
+    timed, trained = list[dict](), list[dict]()
     for number in range(rounds):
         common = chance.gauss(1, 0.03)
-        runs = []
         for cell, base in seconds.items():
             if number < (stays or {}).get(cell, rounds):
                 step = common * base * chance.gauss(1, noise) / 22
                 turns = [step * chance.gauss(1, 0.01) for _ in range(5)]
-                parallel, amp, _ = cell
-                runs.append(f"timing/{number}/{cell}")
-                _write(folder / runs[-1], result(
-                    parallel, amp, number, turns=5, turn_seconds=turns, steps=44, epochs=2.0,
-                    planned_epochs=10, train_seconds=44 * fmean(turns), score=None,
-                    best_score=None, test_loss=None, score_name=None, epoch_seconds=[], replicas=1,
+                timed.append(result(
+                    cell.parallel, cell.amp, number, turns=5, turn_seconds=turns, steps=44,
+                    epochs=2.0, planned_epochs=10, train_seconds=44 * fmean(turns),
+                    epoch_seconds=[],
                     **({"peak_memory_bytes": [memory[cell] + number]} if memory else {}),
                     **({"stretch_seconds": stretched[cell] * fmean(turns) * chance.gauss(1, 0.004)}
                        if cell in (stretched or {}) else {}),
                     **({"gpu_behind": behind[cell]} if behind else {}),
-                    **({"grad_scaler": amp == "scaler"} if scaled else {}), **changes,
+                    **({"grad_scaler": cell.amp == "scaler"} if scaled else {}), **changes,
                 ))  # fmt: skip
-        timing.append({**entry(number, runs), "others": others})
     for seed in range(seeds):
-        common, runs = chance.gauss(0.8, 0.004), []
+        common = chance.gauss(0.8, 0.004)
         for cell, base in seconds.items():
-            parallel, amp, _ = cell
             score = common - (lost or {}).get(cell, 0.0) + chance.gauss(0, 0.0005)
-            runs.append(f"runs/{seed}_{cell}")
-            _write(folder / runs[-1], result(
-                parallel, amp, seed, score=score, score_name="mean IoU", replicas=1,
+            trained.append(result(
+                cell.parallel, cell.amp, seed, score=score, score_name="mean IoU",
                 train_seconds=10 * base * chance.uniform(0.5, 1.5), **changes,
             ))  # fmt: skip
-        trained.append(entry(seed, runs))
-    cells = [{"parallel": cell.parallel, "amp": cell.amp} for cell in seconds]
-    facts = {
-        "wall_seconds": 1.0, "runs": 1, "timing": timing, "rounds": trained, "timing_ended": ended,
-        "planned_cells": cells, "settings": {"study": {"ask": ask.strip("[]").split(", ")}},
-    }  # fmt: skip
-    folder.mkdir(exist_ok=True)
-    (folder / "sweep.json").write_text(json.dumps(facts))
-    return folder
-
-
-def _write(folder: Path, content: Mapping[str, Any]) -> None:
-    folder.mkdir(parents=True)
-    (folder / "result.json").write_text(json.dumps(content))
+    timing = [{**each, "others": others} for each in take_turns(folder, *timed)]
+    return sweep(
+        folder, *trained, timing=timing, timing_ended=ended,
+        settings={"study": {"ask": ask.strip("[]").split(", ")}},
+        planned_cells=[{"parallel": cell.parallel, "amp": cell.amp} for cell in seconds],
+    )  # fmt: skip
 
 
 def read(folder: Path) -> Report:
@@ -286,20 +273,15 @@ def test_a_study_goes_on_after_two_rounds(tmp_path, pairs):
 
 def test_what_is_told_of_left_out_turns_is_of_those_of_all_groups_as_is_what_counts(tmp_path):
     """A turn among slow ones of other batch sizes does not count: its own group has no others."""
-    timing = []
-    for number in range(2):
-        runs = []
-        for place, size in enumerate((32, 64, 128)):
-            slow = [1.6 if number == 0 and turn in (3, 4, 5) else 1.0 for turn in range(8)]
-            seconds = [1e-4 * size * factor for factor in slow]
-            begins = [100 * number + 3 * turn + place for turn in range(8)]
-            runs.append(f"timing/{number}/batch-{size}")
-            _write(tmp_path / runs[-1], result(
-                seed=number, batch_size=size, turns=8, turn_seconds=seconds, turn_begins=begins,
-                turn_others=[0.0] * 8,
-            ))  # fmt: skip
-        timing.append(entry(number, runs))
-    (tmp_path / "sweep.json").write_text(json.dumps({"timing": timing}))
+    for number, (place, size) in product(range(2), enumerate((32, 64, 128))):
+        slow = [1.6 if number == 0 and turn in (3, 4, 5) else 1.0 for turn in range(8)]
+        write_result(tmp_path / f"timing/{number}/batch-{size}", result(
+            seed=number, batch_size=size, turns=8, turn_others=[0.0] * 8,
+            turn_seconds=[1e-4 * size * factor for factor in slow],
+            turn_begins=[100 * number + 3 * turn + place for turn in range(8)],
+        ))  # fmt: skip
+    rounds = [entry(n, [f"timing/{n}/batch-{size}" for size in (32, 64, 128)]) for n in range(2)]
+    sweep(tmp_path, timing=rounds)
     found = report.read(tmp_path, "python train.py")
     left = [turn.left_out for run in found.recording.runs for turn in run.taken if turn.left_out]
     assert left == ["slow machine"] * 11  # two of them beside the slow ones

@@ -15,7 +15,7 @@ from ninefold.config import resolvers
 from ninefold.config.composition import not_honored
 from ninefold.config.job import variant
 from ninefold.errors import ConfigError
-from ninefold.study.checks import odd_options, wrong_settings
+from ninefold.study.checks import odd_options, settings_of, wrong_settings
 from ninefold.study.plan import Composer, Plan
 from tests.conftest import ROOT
 
@@ -128,8 +128,9 @@ def test_each_run_has_a_configuration_of_its_own(made):
 
 def test_lists_and_numbers_of_a_sweep_are_checked_as_they_are_composed(made):
     for ask in ("[time]", "[time,score]", "null"):
-        assert wrong_settings(made.compose([f"study.ask={ask}", "study.rounds=auto"])) == []
-    (one,) = wrong_settings(made.compose(["study.ask=[score,time]"]))
+        config = made.compose([f"study.ask={ask}", "study.rounds=auto"])
+        assert wrong_settings(settings_of(config)) == []
+    (one,) = wrong_settings(settings_of(made.compose(["study.ask=[score,time]"])))
     assert str(one).startswith("error: study.ask=[score, time]: not allowed; [time], ")
 
 

@@ -79,6 +79,7 @@ def _run(arguments: Sequence[str]) -> None:
     rows, limits = list[list[str]](), list[str]()
     failures: list[Failure] = []
     base: Path | None = None
+    named = ""
     for label, words in jobs([word for word in arguments if key_of(word) != "memory"]):
         config = composed([*words, "launch.inline=false"], typed_as("fits"))
         base = base or Path(config.hydra.run.dir)
@@ -86,8 +87,9 @@ def _run(arguments: Sequence[str]) -> None:
         try:
             start_importing(checked)
             job = checked.settle()
-            if not rows:  # a count takes seconds, in which nothing else is printed
-                print(f"counting a step's memory: {subject(job)}", file=sys.stderr, flush=True)
+            if (said := subject(job)) != named:  # a count takes seconds and prints nothing else
+                print(f"counting a step's memory: {said}", file=sys.stderr, flush=True)
+                named = said
             if memory:
                 found = counted(job, memory)
                 limit = OF_DATA if found["whole"] else OF_MEMORY

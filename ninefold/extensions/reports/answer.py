@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ninefold.answer.answer import Answer
+from ninefold.answer.study_facts import StudyFacts
 from ninefold.extensions.reports import batches, scaling, sweep
-from ninefold.report.answer.evidence import Evidence
-from ninefold.report.answer.tree import Answer
 from ninefold.report.data.recording import Recording
 
 
-def answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
+def answer(recording: Recording, found: Sequence[StudyFacts]) -> Answer | None:
     """Return the answer of a study of processes, batch sizes or other values; None for another.
 
-    found: the evidence of all groups, as the report takes it.
+    found: the facts of all groups, as the report takes it.
     """
     if scaled := scaling.answer(recording, found[0]):
         return scaled
@@ -22,7 +22,7 @@ def answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
     return batches.answer(recording, found) or sweep.answer(recording, found)
 
 
-def decided(recording: Recording, found: Sequence[Evidence]) -> bool | None:
+def decided(recording: Recording, found: Sequence[StudyFacts]) -> bool | None:
     """Return whether more rounds cannot change which value is the best; None for other answers."""
     if any(each.timed for each in found) and batches.answer(recording, found):
         return None

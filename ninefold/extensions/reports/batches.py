@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from ninefold.answer.answer import Answer
+from ninefold.answer.cell import PLAIN, Cell, plainness
+from ninefold.answer.study_facts import StudyFacts
 from ninefold.numbers import counted, number, three_digits, times
-from ninefold.report.answer.evidence import Evidence
-from ninefold.report.answer.surer import of_seeds
-from ninefold.report.answer.tree import Answer
-from ninefold.report.data.cell import PLAIN, Cell, plainness
+from ninefold.report.data.curves import Point
 from ninefold.report.data.recording import Recording
 from ninefold.report.stats.measures import SECONDS, target_text, to_target
 from ninefold.score import SHARE, Score
@@ -52,7 +52,7 @@ class Setting:
         return estimate(self.seconds).mean if self.reached == self.runs else None
 
 
-def answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
+def answer(recording: Recording, found: Sequence[StudyFacts]) -> Answer | None:
     """Return the answer for groups that differ in their batch size alone; None without these.
 
     The baseline is none-fp32 with the smallest batch, its mean score less the margin (or
@@ -68,7 +68,7 @@ def answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
     if base is None or base.target is None:
         return None
     alike = [each for each in sized if _conditions(each) == _conditions(base)]
-    settings = _settings(alike, base.target)
+    settings = _settings(alike, base.target, recording.points)
     settings.sort(key=lambda each: (each.batch_size, plainness(each.cell)))
     first = (base.group.batch_size, PLAIN)
     plain = next((s for s in settings if (s.batch_size, s.cell) == first), None)
@@ -77,35 +77,35 @@ def answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
     return _answer(recording, base, plain, settings, alike)
 
 
-def _conditions(evidence: Evidence) -> tuple[object, ...]:
+def _conditions(facts: StudyFacts) -> tuple[object, ...]:
     """Return what groups have in common that differ in their batch size alone."""
-    group = evidence.group
+    group = facts.group
     return group.dataset, group.model, group.epochs, group.variant, group.scoring
 
 
-def _settings(found: Sequence[Evidence], target: float) -> list[Setting]:
+def _settings(found: Sequence[StudyFacts], target: float, points: Sequence[Point]) -> list[Setting]:
     """The cells of each group that were timed and trained.
 
     Seeds and timing rounds know nothing of each other: any order of them is a fair one.
     """
-    times_of = [SECONDS.values(evidence.group) for evidence in found]
+    times_of = [SECONDS.values(facts.group) for facts in found]
     seeds = sorted({n for each in found for known in each.scores.values() for n in known})
     rounds = sorted({n for each in times_of for known in each.values() for n in known})
     settings = []
-    for evidence, per_epoch in zip(found, times_of, strict=True):
-        group, points, size = evidence.group, evidence.points, evidence.group.batch_size or 0
+    for facts, per_epoch in zip(found, times_of, strict=True):
+        group, size = facts.group, facts.group.batch_size or 0
         epochs_of = to_target(target, points, group.scoring, "epoch").values(group)
         seconds_of = to_target(target, points, group.scoring).values(group)
-        for cell, scores in evidence.scores.items():
-            if cell not in per_epoch or cell in evidence.left_out:
+        for cell, scores in facts.scores.items():
+            if cell not in per_epoch or cell in facts.left_out:
                 continue
             took, epochs = per_epoch[cell], epochs_of.get(cell, {})
             seconds = seconds_of.get(cell, {})
-            if evidence.timed:
+            if facts.timed:
                 pairs = zip(seeds, rounds, strict=False)
                 seconds = {s: epochs[s] * took[n] for s, n in pairs if s in epochs and n in took}
             mean, score = estimate(took).mean or 0.0, estimate(scores).mean
-            name = f"{evidence.label(cell)} with batch {size}"
+            name = f"{facts.label(cell)} with batch {size}"
             counts = len(took), len(scores), len(epochs)
             settings.append(Setting(cell, size, mean, score, seconds, *counts, name))
     return settings
@@ -124,10 +124,10 @@ def largest_for_the_same_time(
 
 def _answer(
     recording: Recording,
-    base: Evidence,
+    base: StudyFacts,
     plain: Setting,
     settings: Sequence[Setting],
-    alike: Sequence[Evidence],
+    alike: Sequence[StudyFacts],
 ) -> Answer:
     score, keep = base.group.scoring, f"Keep batch {plain.batch_size}"
     larger = largest_for_the_same_time(plain, settings, base.settings.same)
@@ -168,7 +168,7 @@ def _answer(
         return found
     seeds = min(2 * plain.runs, plain.rounds)  # of more, each needs a timing round of its own
     text = f"{counted(seeds, 'seed')} in all may decide it."
-    return replace(found, surer=of_seeds(alike, recording, seeds, text))
+    return replace(found, surer=recording.next_steps.of_seeds(alike, seeds, text))
 
 
 def _named(lead: str, setting: Setting | None, said: list[str]) -> Answer:
@@ -181,7 +181,7 @@ def _final(value: float, score: Score) -> str:
     return f"{value:.2f} %" if score.unit == SHARE else score.text(value)
 
 
-def _against(compared: Comparison, plain: Setting, best: Setting, base: Evidence) -> str:
+def _against(compared: Comparison, plain: Setting, best: Setting, base: StudyFacts) -> str:
     known = compared.speedup(plain.name, best.name)
     if known is None:
         return "in a time that cannot be compared"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ninefold.answer.answer import Answer, AnswerTable, Chip, Compared
+from ninefold.answer.cell import PLAIN, Cell
+from ninefold.answer.study_facts import StudyFacts
 from ninefold.numbers import MISSING, capitalized, counted, number, plural
-from ninefold.report.answer.evidence import Evidence, step_seconds
-from ninefold.report.answer.tree import Answer, AnswerTable, Chip, Compared
-from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.environment import values
 from ninefold.report.data.recording import Recording
 from ninefold.report.render.tables import word
@@ -61,27 +61,27 @@ class Series:
         """The points that had a core for each thread."""
         return [point for point in self.points if not point.crowded]
 
-    def enough(self, evidence: Evidence) -> int | None:
+    def enough(self, facts: StudyFacts) -> int | None:
         """Return from how many processes on each measured larger number is shown not to pay."""
         for place, point in enumerate(self.measured[:-1]):
             more = self.measured[place + 1 :]
-            if {evidence.verdict(point.cell, each.cell) for each in more} <= {"slower", "tie"}:
+            if {facts.verdict(point.cell, each.cell) for each in more} <= {"slower", "tie"}:
                 return point.processes
         return None
 
 
-def answer(recording: Recording, evidence: Evidence) -> Answer | None:
+def answer(recording: Recording, facts: StudyFacts) -> Answer | None:
     """Return whether to scale out, None where the processes of the group were not swept."""
-    found = series_of(recording, evidence)
+    found = series_of(recording, facts)
     if not found:
         return None
-    table, kind = _table(found, evidence), str(evidence.group.scaling)
-    if not evidence.timed:
+    table, kind = _table(found, facts), str(facts.group.scaling)
+    if not facts.timed:
         return Answer(_direction(found, kind), False, reasons=[UNTIMED], table=table)
     reasons = [
         f"{each.points[0].cell.parallel}, {each.points[0].cell.amp}: {text}"
         for each in found
-        for text in _sentences(each, kind, evidence)
+        for text in _sentences(each, kind, facts)
     ]
     several = [point for each in found for point in each.measured if point.processes > 1]
     best = max(several, key=lambda point: point.times, default=None)
@@ -89,9 +89,9 @@ def answer(recording: Recording, evidence: Evidence) -> Answer | None:
         return Answer(UNKNOWN, False, reasons=reasons, table=table)
     chips = []
     if best.speedup.low is not None:
-        of = f"{evidence.label(best.cell)}, speedup over {evidence.label(best.base)}"
+        of = f"{facts.label(best.cell)}, speedup over {facts.label(best.base)}"
         state = "good" if best.speedup.low > 1 else "even"
-        text = f"{best.speedup.value:.2f} ({_interval(best.speedup, evidence)})"
+        text = f"{best.speedup.value:.2f} ({_interval(best.speedup, facts)})"
         chips = [Chip(of, text, state)]
     lead, named = _lead(best, best.speedup, kind)
     return Answer(lead, named is not None, named, chips=chips, reasons=reasons, table=table)
@@ -113,35 +113,35 @@ def _direction(found: Sequence[Series], kind: str) -> str:
     return f"More processes look {looks}: {name} is {number(speed, 2)} times as fast."
 
 
-def series_of(recording: Recording, evidence: Evidence) -> list[Series]:
+def series_of(recording: Recording, facts: StudyFacts) -> list[Series]:
     """Return the series of a group whose processes were swept, those of one number left out."""
-    if evidence.group.scaling is None:
+    if facts.group.scaling is None:
         return []
     about = recording.environment.get("environment") or {}
     cores = max((n for n in values(about.get("cores")) if isinstance(n, int)), default=None)
     found: dict[tuple[str, str], list[Cell]] = {}
-    for cell in evidence.cells:
-        if cell.processes is not None and step_seconds(evidence.group, cell) is not None:
+    for cell in facts.cells:
+        if cell.processes is not None and facts.group.step_seconds(cell) is not None:
             found.setdefault((cell.parallel, cell.amp), []).append(cell)
-    return [_series(cells, evidence, cores) for cells in found.values() if len(cells) > 1]
+    return [_series(cells, facts, cores) for cells in found.values() if len(cells) > 1]
 
 
-def _series(cells: Sequence[Cell], evidence: Evidence, cores: int | None) -> Series:
+def _series(cells: Sequence[Cell], facts: StudyFacts, cores: int | None) -> Series:
     plain = Cell(PLAIN.parallel, cells[0].amp)
-    base = plain if step_seconds(evidence.group, plain) is not None else cells[0]
-    step = step_seconds(evidence.group, base) or 0.0
-    return Series(base, step, [_point(cell, base, evidence, cores) for cell in cells])
+    base = plain if facts.group.step_seconds(plain) is not None else cells[0]
+    step = facts.group.step_seconds(base) or 0.0
+    return Series(base, step, [_point(cell, base, facts, cores) for cell in cells])
 
 
-def _point(cell: Cell, base: Cell, evidence: Evidence, cores: int | None) -> Point:
+def _point(cell: Cell, base: Cell, facts: StudyFacts, cores: int | None) -> Point:
     processes = cell.processes or 1
     crowded = cores is not None and any(
         set(run.devices) == {"cpu"}
         and max(processes, run.threads or 0) > cores * max(len(run.on_hosts), 1)
-        for run in evidence.group.completed(cell)
+        for run in facts.group.completed(cell)
     )
-    speedup, ideal = evidence.speedup(cell, base), processes / (base.processes or 1)
-    step = step_seconds(evidence.group, cell) or 0.0
+    speedup, ideal = facts.speedup(cell, base), processes / (base.processes or 1)
+    step = facts.group.step_seconds(cell) or 0.0
     return Point(cell, base, processes, speedup, ideal, step, crowded)
 
 
@@ -160,33 +160,33 @@ def _lead(best: Point, speed: Compared, kind: str) -> tuple[str, Cell | None]:
     return f"Not decided: {what} may be faster or slower than {one}.", None
 
 
-def _interval(speed: Compared, evidence: Evidence) -> str:
-    return f"{evidence.settings.confidence:.3g} % interval {speed.interval}"
+def _interval(speed: Compared, facts: StudyFacts) -> str:
+    return f"{facts.settings.confidence:.3g} % interval {speed.interval}"
 
 
-def _sentences(series: Series, kind: str, evidence: Evidence) -> list[str]:
+def _sentences(series: Series, kind: str, facts: StudyFacts) -> list[str]:
     """Return what a series shows. kind: strong or weak."""
-    said = [_best(series, kind, evidence)]
+    said = [_best(series, kind, facts)]
     if len(measured := series.measured) > 1:
-        enough = series.enough(evidence)
+        enough = series.enough(facts)
         if enough is None:
             said.append("From which number on more processes do not pay is not shown.")
         else:
             more = [point.cell for point in measured if point.processes > enough]
             said.append(
                 f"More than {counted(enough, 'process', 'processes')} are shown not to pay: "
-                f"{evidence.labels(more)} {plural(more, 'is no faster', 'are no faster')}."
+                f"{facts.labels(more)} {plural(more, 'is no faster', 'are no faster')}."
             )
     if crowded := [point.cell for point in series.points if point.crowded]:
         said.append(
-            f"{evidence.labels(crowded)} had fewer cores than threads: "
+            f"{facts.labels(crowded)} had fewer cores than threads: "
             f"{plural(crowded, 'it has', 'they have')} no efficiency, and decide nothing."
         )
     return said
 
 
-def _best(series: Series, kind: str, evidence: Evidence) -> str:
-    base = evidence.label(series.base)
+def _best(series: Series, kind: str, facts: StudyFacts) -> str:
+    base = facts.label(series.base)
     faster = [each for each in series.measured if each.speedup and each.speedup.verdict == "faster"]
     best = max(faster, key=lambda point: point.times, default=None)
     if best is None or best.speedup is None:
@@ -196,14 +196,14 @@ def _best(series: Series, kind: str, evidence: Evidence) -> str:
         of = "trains {} times the examples a second of"
     ideal = "" if best.efficiency is None else f", {100 * best.efficiency:.0f} % of the ideal"
     return (
-        f"{evidence.label(best.cell)} {of.format(f'{best.times:.2f}')} {base} "
-        f"({_interval(best.speedup, evidence)}){ideal}."
+        f"{facts.label(best.cell)} {of.format(f'{best.times:.2f}')} {base} "
+        f"({_interval(best.speedup, facts)}){ideal}."
     )
 
 
-def _table(found: Sequence[Series], evidence: Evidence) -> AnswerTable:
+def _table(found: Sequence[Series], facts: StudyFacts) -> AnswerTable:
     """Return how the series scale, a row for each number of processes."""
-    kind = str(evidence.group.scaling)
+    kind = str(facts.group.scaling)
     batch = "every step has the same global batch"
     if kind != "strong":
         batch = "every process has the same batch"
@@ -211,15 +211,15 @@ def _table(found: Sequence[Series], evidence: Evidence) -> AnswerTable:
         "More processes",
         f"{capitalized(kind)} scaling: {batch}.",
         ["configuration", "speedup", "efficiency", "ms a step"],
-        [_row(point, evidence) for series in found for point in series.points],
+        [_row(point, facts) for series in found for point in series.points],
     )
 
 
-def _row(point: Point, evidence: Evidence) -> list[str]:
+def _row(point: Point, facts: StudyFacts) -> list[str]:
     times = MISSING
     if (speed := point.speedup) is not None:
         interval = f" ({speed.interval})" if speed.interval else ""
         times = f"{number(speed.value, 2)}{interval} {word(speed.verdict).text}"
     efficiency = MISSING if point.efficiency is None else f"{100 * point.efficiency:.0f} %"
     efficiency = "too few cores" if point.crowded else efficiency
-    return [evidence.label(point.cell), times, efficiency, f"{1e3 * point.step:.3g}"]
+    return [facts.label(point.cell), times, efficiency, f"{1e3 * point.step:.3g}"]

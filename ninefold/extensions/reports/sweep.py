@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from ninefold.answer.answer import Answer, AnswerTable
+from ninefold.answer.cell import Cell
+from ninefold.answer.study_facts import StudyFacts
 from ninefold.errors import one_line
 from ninefold.numbers import (
     MISSING,
@@ -21,9 +24,6 @@ from ninefold.numbers import (
     times,
     with_unit,
 )
-from ninefold.report.answer.evidence import Evidence
-from ninefold.report.answer.tree import Answer, AnswerTable
-from ninefold.report.data.cell import Cell
 from ninefold.report.data.recording import Recording
 from ninefold.report.render.tables import word
 from ninefold.report.stats.measures import SECONDS
@@ -93,7 +93,7 @@ class Sweep:
         return {pair.second if pair.first == self.best else pair.first: pair for pair in pairs}
 
 
-def answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
+def answer(recording: Recording, found: Sequence[StudyFacts]) -> Answer | None:
     """Return which value is the best; None unless one configuration was run with several."""
     sweep = _sweep(recording, found)
     if sweep is None:
@@ -121,7 +121,7 @@ def answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
     )
 
 
-def decided(recording: Recording, found: Sequence[Evidence]) -> bool | None:
+def decided(recording: Recording, found: Sequence[StudyFacts]) -> bool | None:
     """Return whether it is known how each value compares with the best; None: as of `answer`."""
     sweep = _sweep(recording, found)
     if sweep is None:
@@ -130,7 +130,7 @@ def decided(recording: Recording, found: Sequence[Evidence]) -> bool | None:
     return all(sweep.against(name)[1] not in UNDECIDED for name in others)
 
 
-def _sweep(recording: Recording, found: Sequence[Evidence]) -> Sweep | None:
+def _sweep(recording: Recording, found: Sequence[StudyFacts]) -> Sweep | None:
     if len(found) < 2 or any(each.cells != found[0].cells for each in found):
         return None
     alike = {replace(each.group.scoring, margin=None) for each in found if each.scores}
@@ -180,7 +180,7 @@ def _sweep(recording: Recording, found: Sequence[Evidence]) -> Sweep | None:
     )
 
 
-def _timings(by_name: Mapping[str, Evidence], cell: Cell) -> list[Timings]:
+def _timings(by_name: Mapping[str, StudyFacts], cell: Cell) -> list[Timings]:
     """The seconds of each value at each look."""
     return [
         replace(looks[0], seconds={
@@ -191,7 +191,7 @@ def _timings(by_name: Mapping[str, Evidence], cell: Cell) -> list[Timings]:
     ]  # fmt: skip
 
 
-def _names(found: Sequence[Evidence]) -> list[str]:
+def _names(found: Sequence[StudyFacts]) -> list[str]:
     """What tells the groups of a sweep apart: `optimizer.lr=0.001`, `model=mlp`."""
     known = {
         name: [getattr(each.group, name) for each in found]

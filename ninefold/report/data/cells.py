@@ -2,101 +2,15 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ninefold.answer.runs import Run, RunGroup
 from ninefold.config.conf_files import is_own
-from ninefold.numbers import plural
-from ninefold.report.data.cell import Cell, plainness
-from ninefold.report.data.runs import Run, finite
 from ninefold.score import SHARE, Score
 
 Own = set[tuple[str | None, str]]  # options, and overrides of keys that only they have
-
-
-@dataclass(frozen=True)
-class Group:
-    """Runs that may be compared: same dataset, model, batch size and planned epochs.
-
-    variant: the settings that its runs share and the runs of other groups do not
-    scoring: what the task scores by
-    batch_size: of each process where scaling is weak
-    """
-
-    dataset: str | None
-    model: str | None
-    batch_size: int | None
-    epochs: float | None
-    variant: str
-    runs: tuple[Run, ...]
-    scoring: Score
-
-    @property
-    def score(self) -> str:
-        """The name of the task's score."""
-        return self.scoring.name
-
-    @property
-    def title(self) -> str:
-        """The group's conditions as a heading."""
-        variant = f", {self.variant}" if self.variant else ""
-        return f"{self.model} on {self.dataset}, {self.size}{variant}"
-
-    @property
-    def size(self) -> str:
-        """The batch size and the epochs; runs that all failed may not know them."""
-        batch = str(self.batch_size or "unknown")
-        batch += " per process" if self.scaling == "weak" else ""
-        known = self.epochs if self.epochs is None or self.epochs < 1 else round(self.epochs, 1)
-        epochs = "unknown" if known is None else f"{known:g}"
-        return f"batch {batch}, {epochs} {plural(known or 0, 'epoch')}"
-
-    @property
-    def scaling(self) -> str | None:
-        """Return how the batch grows with the processes that the study swept; None: not swept."""
-        return next((run.scaling for run in self.runs if run.scaling), None)
-
-    @property
-    def cells(self) -> list[Cell]:
-        """The cells that its runs name, the simplest first."""
-        return sorted({run.cell for run in self.runs}, key=plainness)
-
-    @property
-    def ok(self) -> int:
-        """The number of runs that completed."""
-        return sum(run.ok for run in self.runs)
-
-    @property
-    def merit(self) -> float:
-        """The mean test score of the runs that completed, negative where less is better; or 0."""
-        known = [finite(run.score) for run in self.runs if run.ok]
-        mean = statistics.fmean([value for value in known if value is not None] or [0.0])
-        return self.scoring.sign * mean
-
-    @property
-    def on_hosts(self) -> int:
-        """The number of hosts that one of its runs had at most."""
-        return max((len(run.on_hosts) for run in self.runs), default=0)
-
-    @property
-    def timing(self) -> tuple[Run, ...]:
-        """Its timing runs."""
-        return tuple(run for run in self.runs if run.timed)
-
-    @property
-    def training(self) -> tuple[Run, ...]:
-        """Its runs that were trained as a whole."""
-        return tuple(run for run in self.runs if not run.timed)
-
-    def of(self, cell: Cell) -> list[Run]:
-        """Return the runs of one cell."""
-        return [run for run in self.runs if run.cell == cell]
-
-    def completed(self, cell: Cell) -> list[Run]:
-        """Return the runs of one cell that completed."""
-        return [run for run in self.of(cell) if run.ok]
 
 
 @dataclass(frozen=True)
@@ -162,7 +76,7 @@ def _own_settings(runs: Sequence[Run]) -> Own:
     return found
 
 
-def groups(runs: Sequence[Run]) -> list[Group]:
+def groups(runs: Sequence[Run]) -> list[RunGroup]:
     """Return the groups ordered by their conditions, without runs that name no cell or don't count.
 
     A run that ended early may not know all its conditions. It joins each group that it does not
@@ -194,7 +108,7 @@ def groups(runs: Sequence[Run]) -> list[Group]:
     shared = set.intersection(*(set(key.settings) for key in found)) if found else set()
     scores = {key.scoring for key in found}
     return [
-        Group(
+        RunGroup(
             key.dataset,
             key.model,
             key.batch_size,
@@ -216,7 +130,7 @@ def _told(score: Score, others: set[Score]) -> str:
     return score.name if alone or score.unit in ("", SHARE) else f"{score.name} {score.unit}"
 
 
-def largest_first(found: Sequence[Group]) -> list[Group]:
+def largest_first(found: Sequence[RunGroup]) -> list[RunGroup]:
     """Return the groups, those with most completed runs first, of these the best by their score.
 
     The answer of a report is about the first.

@@ -11,6 +11,7 @@ from typing import IO, Any
 
 from ninefold.files import opener, require_small
 
+RESTORE = "restore the file from version control"
 # Of a file and of a line, in bytes, and rows: 10,000 runs with 100 evaluations each take 80 MB.
 MAX_BYTES, MAX_LINE_BYTES, MAX_ROWS = 1 << 27, 1 << 20, 1_000_000
 

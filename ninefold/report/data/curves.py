@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
+from ninefold.answer.runs import finite
 from ninefold.errors import ConfigError
 from ninefold.files import lines
-from ninefold.report.data.csv_files import read_rows, write_rows
-from ninefold.report.data.runs import finite
+from ninefold.report.data.csv_files import RESTORE, read_rows, write_rows
 from ninefold.score import by_present_keys
 
 METRICS = "metrics.jsonl"
@@ -51,12 +51,12 @@ def read_metrics(folder: Path, runs: Sequence[str]) -> list[Point]:
 
 def _evaluations(path: Path, run: str) -> list[Point]:
     found: list[Point] = []
+    names = {"score": "test_score", "loss": "test_loss"}
     try:
         for line in lines(path, MAX_BYTES):
             if b'"test_' in line:
                 with suppress(ValueError, RecursionError, AttributeError, msgspec.MsgspecError):
                     said = by_present_keys(json.loads(line))
-                    names = {"score": "test_score", "loss": "test_loss"}
                     found.append(_point({n: said.get(names.get(n, n)) for n in NAMES}, run))
     except OSError:
         return []
@@ -87,10 +87,5 @@ def read_curves(path: Path) -> list[Point]:
             for row in map(by_present_keys, read_rows(path))
         ]
     except (KeyError, ValueError, msgspec.MsgspecError) as problem:
-        raise ConfigError(
-            "curves.csv",
-            path,
-            f"it cannot be read ({problem})",
-            "the file that the report wrote",
-            "restore the file from version control",
-        ) from None
+        wrong, allowed = f"it cannot be read ({problem})", "the file that the report wrote"
+        raise ConfigError("curves.csv", path, wrong, allowed, RESTORE) from None

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ninefold.answer.runs import Run
 from ninefold.errors import ConfigError
 from ninefold.files import read_json
-from ninefold.report.data.runs import Run
 from ninefold.study_record import StudyRecord
 
 _KINDS: dict[str, type] = {"environment": dict, "sweep": dict, "devices": list}
@@ -49,15 +49,10 @@ def gather(
 
 def values(merged: Any) -> list[Any]:
     """Return the distinct values of a merged entry, empty if no run knew it."""
-    if merged is None:
-        return []
-    if (
-        isinstance(merged, dict)
-        and merged.keys() == {"values"}
-        and isinstance(merged["values"], list)
-    ):
-        return list(merged["values"])
-    return [merged]
+    if isinstance(merged, dict) and merged.keys() == {"values"}:
+        found = merged["values"]
+        return list(found) if isinstance(found, list) else [merged]
+    return [] if merged is None else [merged]
 
 
 def read_environment(path: Path) -> dict[str, Any]:
@@ -71,13 +66,10 @@ def read_environment(path: Path) -> dict[str, Any]:
                 raise ValueError(f"{name} in it is no {kind.__name__}")
         StudyRecord.of(environment.get("sweep") or {})
     except (OSError, ValueError) as problem:
-        raise ConfigError(
-            "environment.json",
-            path,
-            f"is missing or no JSON object ({getattr(problem, 'strerror', None) or problem})",
-            "the file that the report wrote next to runs.csv",
-            "restore it from version control",
-        ) from problem
+        why = getattr(problem, "strerror", None) or problem
+        wrong, do = f"is missing or no JSON object ({why})", "restore it from version control"
+        allowed = "the file that the report wrote next to runs.csv"
+        raise ConfigError("environment.json", path, wrong, allowed, do) from problem
     return environment
 
 

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ninefold.answer.cell import PLAIN
+from ninefold.answer.runs import Run, RunGroup
 from ninefold.files import opener
-from ninefold.report.data.cell import PLAIN
-from ninefold.report.data.cells import Group, groups
+from ninefold.report.data.cells import groups
 from ninefold.report.data.csv_files import read_rows, write_rows
-from ninefold.report.data.runs import Run
 from ninefold.result import NUMERICS
 
 MAX_STEPS, MAX_ELEMENTS = 10_000, 1 << 20  # steps, and elements of each, of a file that is read
@@ -106,15 +106,14 @@ def _well_formed(row: Row) -> bool:
     )
 
 
-def _reference(folder: Path, group: Group, run: Run) -> Run | None:
+def _reference(folder: Path, group: RunGroup, run: Run) -> Run | None:
     """The run that `run` is compared with: of its seed, and of its round if there are several."""
     candidates = [
         other
         for other in group.of(PLAIN)
         if other.seed == run.seed and (folder / other.folder / NUMERICS).is_file()
     ]
-    candidates.sort(key=lambda other: other.round != run.round)
-    return candidates[0] if candidates else None
+    return min(candidates, key=lambda other: other.round != run.round, default=None)
 
 
 def _compared(folder: Path, run: Run, reference: Run) -> list[Row]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 from dataclasses import dataclass, field
 
+from ninefold.answer.cell import Cell
 from ninefold.files import read_text
 from ninefold.places import EXPERIMENTS
-from ninefold.report.data.cell import Cell
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ninefold.answer.next_steps import NextSteps
+from ninefold.answer.runs import Run
 from ninefold.errors import ConfigError
 from ninefold.files import write_json
 from ninefold.report.data import numerics
@@ -20,7 +22,7 @@ from ninefold.report.data.environment import gather, read_environment
 from ninefold.report.data.folders import read_results, read_sweep, studies_below
 from ninefold.report.data.privacy import Scrubber
 from ninefold.report.data.rounds import place
-from ninefold.report.data.runs import Run, in_order, read_csv, run_of_result, write_csv
+from ninefold.report.data.runs import in_order, read_csv, run_of_result, write_csv
 from ninefold.report.data.turns import count_turns
 from ninefold.result import Result
 from ninefold.study_record import StudyRecord
@@ -56,6 +58,14 @@ class Recording:
         """The content of sweep.json."""
         return StudyRecord.of(self.environment.get("sweep") or {})
 
+    @property
+    def next_steps(self) -> NextSteps:
+        """What its study may measure further."""
+        place = self.environment.get("report_folder")
+        there = isinstance(place, str) and place.endswith("/report")
+        command = (self.as_typed or self.sweep).command or ""
+        return NextSteps(self.sweep, command, str(place).removesuffix("/report") if there else "")
+
 
 def find_recording(folder: Path, own: bool = False) -> tuple[Recording, Path]:
     """Return the recording of a folder and the folder of its report.
@@ -63,23 +73,15 @@ def find_recording(folder: Path, own: bool = False) -> tuple[Recording, Path]:
     That is `report/` inside a sweep's folder, and the folder itself if it holds recorded files.
     ConfigError if it holds neither runs nor recorded files.
     """
+    written = "the folder that the sweep wrote, below outputs/"
     if not folder.is_dir():
-        raise ConfigError(
-            "folder",
-            folder,
-            "there is no such folder",
-            "the folder of a sweep, a run or a recording",
-            "give the folder that the sweep wrote, below outputs/",
-        )
+        allowed = "the folder of a sweep, a run or a recording"
+        raise ConfigError("folder", folder, "there is no such folder", allowed, f"give {written}")
     gathered = gather_recording(folder, own)
     if gathered is None and not (folder / "runs.csv").is_file():
-        raise ConfigError(
-            "folder",
-            folder,
-            "holds no run",
-            "folders with a result.json at any depth, or runs.csv",
-            "run a sweep first, or give the folder that the sweep wrote, below outputs/",
-        )
+        allowed = "folders with a result.json at any depth, or runs.csv"
+        do = f"run a sweep first, or give {written}"
+        raise ConfigError("folder", folder, "holds no run", allowed, do)
     return (gathered, folder / "report") if gathered else (read_recording(folder), folder)
 
 
@@ -89,13 +91,9 @@ def gather_recording(folder: Path, own: bool = False) -> Recording | None:
     ConfigError for a folder that holds studies: each says by itself which of its runs count.
     """
     if studies := studies_below(folder):
-        raise ConfigError(
-            "folder",
-            folder,
-            "it holds studies and is none itself",
-            "the folder of one study",
-            f"give one of its {len(studies)}, such as {studies[-1]}",
-        )
+        wrong, allowed = "it holds studies and is none itself", "the folder of one study"
+        do = f"give one of its {len(studies)}, such as {studies[-1]}"
+        raise ConfigError("folder", folder, wrong, allowed, do)
     results = _with_hosts(read_results(folder))
     if not results:
         return None

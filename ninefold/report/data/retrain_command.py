@@ -12,12 +12,12 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from ninefold.answer.cell import Cell
+from ninefold.answer.runs import Run, name_of
 from ninefold.config.rules import CALLED
 from ninefold.places import PROGRAMS, ROOT
-from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import groups, largest_first
-from ninefold.report.data.rounds import name_of
-from ninefold.report.data.runs import Run
+from ninefold.report.data.recording import Recording
 from ninefold.result import cell_name
 from ninefold.study_record import StudyRecord
 from ninefold.words import as_value, key_and_value
@@ -25,12 +25,29 @@ from ninefold.words import as_value, key_and_value
 DEFAULT = "python train.py"
 
 
+def train_command(recording: Recording, cell: Cell, typed: str | None = None) -> str | None:
+    """Return the command that trains a cell like its study; of one that is not there the words.
+
+    None where these may not be repeated. typed: for `train`, quoted; None: as of the study.
+    """
+    own, sweep = recording.own, recording.as_typed or recording.sweep
+    if (words := words_of(recording.runs, cell, sweep, own)) is None:
+        return None
+    if recording.folder is None:
+        threads = sweep.timing_threads  # those of the times
+        return shlex.join([*words, *([] if threads is None else [f"threads={threads}"])])
+    trust = own and sweep.trust  # then the study names what only trust=true uses
+    alike = [f"like={as_value(str(recording.folder))}", *words, *["trust=true"] * trust]
+    program = typed or trained_with(sweep.command)
+    return f"{_path() if trust else ''}{program} {shlex.join(alike)}"
+
+
 def words_of(runs: Sequence[Run], cell: Cell, sweep: StudyRecord, own: bool) -> list[str] | None:
     """Return the words that choose a cell of a study; None where they may not be repeated.
 
     own: whether this command made the study.
     """
-    first = [run for group in largest_first(groups(runs))[:1] for run in group.of(cell) if run.ok]
+    first = [run for group in largest_first(groups(runs))[:1] for run in group.completed(cell)]
     planned = {cell_name(keys): keys for keys in sweep.planned_cells}
     names = (name_of(run, sweep) or "" for run in first)
     keys = next((planned[name] for name in names if name in planned), None)
@@ -45,15 +62,6 @@ def trained_with(command: str | None) -> str:
     """Return what was typed for `train` in a recorded command, which may come from anybody."""
     known = (f"{program} train" for program in PROGRAMS)
     return next((typed for typed in known if f"{command} ".startswith(f"{typed} ")), DEFAULT)
-
-
-def command(words: Sequence[str], study: Path, typed: str, trust: bool) -> str:
-    """Return the command with these words that trains like the study in a folder, for a shell.
-
-    typed: for `train`, quoted. trust: whether it names what only trust=true uses.
-    """
-    alike = [f"like={as_value(str(study))}", *words, *["trust=true"] * trust]
-    return f"{_path() if trust else ''}{typed} {shlex.join(alike)}"
 
 
 def _path() -> str:

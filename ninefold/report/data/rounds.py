@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
 
-from ninefold.report.data.cell import Cell
-from ninefold.report.data.runs import Run
+from ninefold.answer.cell import Cell
+from ninefold.answer.runs import Run
 from ninefold.result import PROCESSES, TIMING, cell_name
-from ninefold.study_record import Round, StudyRecord
+from ninefold.study_record import StudyRecord
 
 STOPPED = ("preempted", "unfinished")  # the status of runs that resuming the study would complete
 
@@ -35,15 +34,6 @@ def place(runs: Sequence[Run], sweep: StudyRecord) -> None:
             run.scaling = sweep.scaling
 
 
-def others(rounds: Sequence[Round]) -> float | None:
-    """Return the share of the CPU time that other programs used during turns, 0 to 1.
-
-    It is the mean over timing rounds; None where it is not known.
-    """
-    known = [entry.others for entry in rounds if entry.counted and entry.others is not None]
-    return fmean(known) if known else None
-
-
 def untimed(sweep: StudyRecord) -> dict[Cell, Cell]:
     """Return the cells that a study left out of its turns, each with the one it repeats."""
     cells = {
@@ -57,34 +47,6 @@ def untimed(sweep: StudyRecord) -> dict[Cell, Cell]:
         for name, base in sweep.untimed.items()
         if name in cells and base in cells
     }
-
-
-def name_of(run: Run, sweep: StudyRecord) -> str | None:
-    """Return what a study calls the cell of a run, including the swept values.
-
-    None if the run does not say which of them it had. Cells lack the keys that their options lack.
-    """
-    known = {
-        "dataset": run.dataset,
-        "model": run.model,
-        "batch_size": run.own_batch,
-        "epochs": None if run.to_train is None else f"{run.to_train:g}",
-    }
-    said = {text.lstrip("+") for text in run.settings}
-    said |= {f"{key}={value}" for key, value in known.items()}
-    own = [
-        keys
-        for keys in sweep.planned_cells
-        if (keys.get("parallel"), keys.get("amp")) == (run.parallel, run.amp)
-    ]
-    words = [str(run.cell)]
-    for key, values in sweep.swept.items():
-        if key not in ("parallel", "amp", "seed") and not (key == PROCESSES and run.scaling):
-            found = [text for value in values if (text := f"{key}={value}") in said]
-            if not found and all(key in keys for keys in own):
-                return None
-            words += found
-    return " ".join(words)
 
 
 def is_unfinished(sweep: StudyRecord, runs: Sequence[Run]) -> bool:

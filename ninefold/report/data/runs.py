@@ -1,152 +1,31 @@
-"""Run: the result of a run and its place in a study, read from a run folder or from runs.csv."""
+"""Reads runs from run folders and from runs.csv, which anybody may have written, and writes it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import msgspec
 
+from ninefold.answer.cell import plainness
+from ninefold.answer.runs import MAX_NAME_CHARS, MAX_NUMBER, Run
 from ninefold.config.rules import NAME
 from ninefold.errors import ConfigError, one_line
-from ninefold.report.data.cell import Cell, plainness
-from ninefold.report.data.csv_files import read_rows, text_of, write_rows
-from ninefold.result import PROCESSES, TURN_COLUMNS, Number, Result, in_columns
-from ninefold.score import PHASES, SCORE, Score, by_present_keys
+from ninefold.report.data.csv_files import RESTORE, read_rows, text_of, write_rows
+from ninefold.result import TURN_COLUMNS, Number, Result, in_columns
+from ninefold.score import PHASES, by_present_keys
 from ninefold.tournament.taken import TakenTurn
-from ninefold.words import key_of
 
 NAMES = (
-    "status",
-    "study",
-    "dataset",
-    "model",
-    "parallel",
-    "amp",
-    "dtype",
-    "memory_format",
-    "scaling",
+    *("status", "study", "dataset", "model", "parallel", "amp", "dtype"),
+    *("memory_format", "scaling"),
 )
 NO_COLUMNS = ("version", "exit_code", "environment")  # fields that runs.csv does not have
 MAX_RUNS = 100_000  # runs of a recording
-MAX_NUMBER = 10**15  # a larger number was not measured: 30 million years, a petabyte
-MAX_NAME_CHARS = 64  # characters of the name of a score or of a further figure
-MAX_UNIT_CHARS = 16  # characters of its unit
 LEFT_OUT = "turn_left_out"  # the column of why turns do not count, empty if all do
-RESTORE = "restore the file from version control"
-
-
-@dataclass
-class Run(Result):
-    """One row of runs.csv. What a run that ended early did not measure is None or empty.
-
-    folder: relative to the folder of the sweep.
-    round: the round of the study that the run belongs to, from 0.
-    counted: whether the run enters figures. None, as the one above: the sweep has no rounds.
-    on_hosts: numbers of the hosts it was made on, in the whole report; empty: unknown.
-    scaling: how the batch grows with the processes that the study swept: strong, not at all; weak,
-        as they do. None: they were not swept, and are no part of its cell.
-    taken: the turns of a timing run, in order.
-    """
-
-    folder: str = ""
-    round: int | None = None
-    counted: bool | None = None
-    on_hosts: list[int] = field(default_factory=list)
-    scaling: str | None = None
-    taken: list[TakenTurn] = field(default_factory=list)
-
-    @property
-    def counts(self) -> bool:
-        """Return whether the run enters figures: in a sweep without rounds, all runs do."""
-        return self.counted is not False
-
-    @property
-    def ok(self) -> bool:
-        """Return whether the run completed."""
-        return self.status == "ok"
-
-    @property
-    def timed(self) -> bool:
-        """Return whether it is a timing run, which took turns with the other cells."""
-        return self.turns is not None
-
-    @property
-    def place(self) -> int | None:
-        """Return what it is paired by with runs of other cells: the timing round, or the seed."""
-        return self.round if self.timed else self.seed
-
-    @property
-    def kept(self) -> list[float]:
-        """The seconds of a step in each of its turns that count."""
-        return [turn.seconds for turn in self.taken if turn.left_out is None]
-
-    @property
-    def counted_seconds(self) -> float | None:
-        """Seconds of its steps: of a timing run as the turns that count take them, if any does."""
-        if not self.taken:
-            return self.train_seconds
-        return (self.steps or 0) * fmean(self.kept) if self.kept else None
-
-    @property
-    def step_seconds(self) -> float | None:
-        """Seconds of a step, by `counted_seconds`."""
-        return self.counted_seconds / self.steps if self.counted_seconds and self.steps else None
-
-    @property
-    def throughput(self) -> float | None:
-        """Examples a second: of a timing run in the turns that count."""
-        if not self.taken:
-            return self.examples_per_second
-        return self.batch_size / fmean(self.kept) if self.batch_size and self.kept else None
-
-    @property
-    def to_train(self) -> float | None:
-        """The planned epochs, which may be more than were trained."""
-        return self.epochs if self.planned_epochs is None else self.planned_epochs
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        """Return what was set apart from the cell: the overrides, and the experiment file."""
-        swept = PROCESSES if self.scaling else None
-        said = [text for text in self.overrides if key_of(text) != swept]
-        return (*said, *([f"experiments={self.study}"] if self.study else []))
-
-    @property
-    def cell(self) -> Cell:
-        """The cell of the run: with its processes where the study swept them."""
-        swept = self.scaling and self.max_processes != 1
-        processes = self.processes if swept else None
-        return Cell(self.parallel or "unknown", self.amp or "unknown", processes)
-
-    @property
-    def own_batch(self) -> int | None:
-        """The batch size that its cell shares with others: of a process where scaling is weak."""
-        if self.scaling != "weak" or not self.batch_size or not self.processes:
-            return self.batch_size
-        return self.batch_size // self.processes
-
-    @property
-    def noun(self) -> str:
-        """The name of its score as a noun: `accuracy`, `mean IoU`, `share within 4 mm`."""
-        name = one_line(self.score_name or "")[:MAX_NAME_CHARS] or SCORE
-        return f"share {name}" if name.startswith("within ") else name
-
-    @property
-    def scoring(self) -> Score:
-        """Return what its score is, by what anybody may have written about it."""
-        said = super().scoring
-        margin = finite(said.margin)
-        return Score(
-            self.noun,
-            one_line(said.unit)[:MAX_UNIT_CHARS],
-            said.better,
-            margin if margin is not None and margin > 0 else None,
-        )
 
 
 def _columns() -> dict[str, bool]:
@@ -304,10 +183,3 @@ def _order(run: Run) -> tuple[Any, ...]:
         run.batch_size or 0,
         run.folder,
     )
-
-
-def finite(value: object) -> float | None:
-    """Return the value, None if it is no number or too large to have been measured."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return None
-    return value if abs(value) <= MAX_NUMBER else None

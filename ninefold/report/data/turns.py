@@ -6,19 +6,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 
 from ninefold.answer.facts import timings_of
-from ninefold.report.data.runs import Run
-from ninefold.result import BEHIND
-from ninefold.score import PHASES
+from ninefold.answer.runs import Run, waits_for_host
 from ninefold.stats.verdicts import Timings
 from ninefold.study_record import StudyRecord
 from ninefold.tournament.budget import LOOKS
 from ninefold.tournament.taken import Counted, TakenTurn, counted
 from ninefold.types import LEAST_ROUNDS
-
-WAITING = 10.0  # percent of a step in data and transfer from which on a cell waits for them
 
 
 @dataclass(frozen=True)
@@ -34,8 +29,11 @@ class StudyTurns:
 
 def count_turns(runs: Sequence[Run]) -> None:
     """Give the turns of timing runs their places in the study, and mark those that do not count."""
-    for folder, turns in _by_run(*_counted(runs)).items():
-        next(run for run in runs if run.folder == folder).taken = turns
+    of, found = _counted(runs)
+    for run in of:
+        run.taken = []
+    for run, turn in zip(of, found.turns, strict=True):
+        run.taken.append(turn)
 
 
 def turns_of(runs: Sequence[Run], sweep: StudyRecord) -> StudyTurns:
@@ -67,41 +65,6 @@ def _waiting(runs: Mapping[str, Sequence[Run]], known: Timings) -> set[str]:
     enough = [name for name, of in known.stretches.items() if len(of) >= LEAST_ROUNDS]
     so_far = {name: runs[name][: len(known.seconds.get(name, ()))] for name in enough}
     return {name for name, own in so_far.items() if waits_for_host(own)}
-
-
-def waits_for_host(runs: Sequence[Run]) -> bool:
-    """Whether the GPUs of runs have done nearly all of a step as soon as the host has queued it.
-
-    A GPU that is the limit is behind then: the host runs ahead of it. Runs that wait for their data
-    are others.
-    """
-    shares = [run.gpu_behind for run in runs if run.gpu_behind is not None]
-    return bool(shares) and fmean(shares) < BEHIND and not waits_for_data(runs)
-
-
-def waits_for_data(runs: Sequence[Run]) -> bool:
-    """Whether a tenth or more of the steps of runs goes into loading and transferring batches."""
-    shares = phases(runs) or {}
-    return shares.get("data", 0.0) + shares.get("transfer", 0.0) >= WAITING
-
-
-def phases(runs: Sequence[Run]) -> dict[str, float] | None:
-    """Return the percentage of each phase in the sampled steps of runs, the mean over them."""
-    shares = defaultdict[str, list[float]](list)
-    for run in runs:
-        whole = sum(run.phase_seconds.values())
-        for name in PHASES:
-            if whole and name in run.phase_seconds:
-                shares[name].append(100 * run.phase_seconds[name] / whole)
-    return {name: fmean(each) for name, each in shares.items()} or None
-
-
-def _by_run(runs: Sequence[Run], found: Counted) -> dict[str, list[TakenTurn]]:
-    """The turns of each run, by its folder."""
-    taken: dict[str, list[TakenTurn]] = {run.folder: [] for run in runs}
-    for run, turn in zip(runs, found.turns, strict=True):
-        taken[run.folder].append(turn)
-    return taken
 
 
 def _counted(runs: Sequence[Run]) -> tuple[list[Run], Counted]:

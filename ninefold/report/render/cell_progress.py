@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ninefold.answer.cell import PLAIN, Cell
+from ninefold.answer.runs import Run, name_of
+from ninefold.answer.study_facts import StudyFacts
 from ninefold.numbers import decimals_for, decimals_of_score, number
-from ninefold.report.answer.evidence import Evidence, gather_evidence
-from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.cells import groups
-from ninefold.report.data.rounds import name_of
-from ninefold.report.data.runs import Run
 from ninefold.report.data.turns import turns_of
 from ninefold.report.render.results import half_of
 from ninefold.report.render.tables import Field, word
+from ninefold.report.stats.facts import gather
 from ninefold.report.stats.measures import SECONDS
 from ninefold.stats.statistics import estimate
 from ninefold.stats.verdicts import OPEN, UNDECIDED
@@ -54,31 +54,29 @@ class CellProgress:
 def progress(runs: Sequence[Run], sweep: StudyRecord) -> list[CellProgress]:
     """Return a row for each cell with runs, in each group of comparable runs."""
     turns = turns_of(runs, sweep)
-    return [
-        row for group in groups(runs) for row in _rows(gather_evidence(group, (), sweep, turns))
-    ]
+    return [row for group in groups(runs) for row in _rows(gather(group, sweep, turns))]
 
 
-def _rows(evidence: Evidence) -> list[CellProgress]:
-    seconds, scores = SECONDS.values(evidence.group), evidence.scores
+def _rows(facts: StudyFacts) -> list[CellProgress]:
+    seconds, scores = SECONDS.values(facts.group), facts.scores
     decimals = decimals_for(min((min(known.values()) for known in seconds.values()), default=1.0))
     means = [estimate(known) for known in scores.values()]
     of_score = decimals_of_score(
-        evidence.group.scoring.mark, [one.mean for one in means], [one.sd for one in means]
+        facts.group.scoring.mark, [one.mean for one in means], [one.sd for one in means]
     )
 
     def row(cell: Cell) -> CellProgress:
-        speed, score = evidence.speedup(cell), _mean(scores.get(cell, {}), of_score)
+        speed, score = facts.speedup(cell), _mean(scores.get(cell, {}), of_score)
         return CellProgress(
-            name_of(evidence.group.of(cell)[0], evidence.sweep) or str(cell),
+            name_of(facts.group.of(cell)[0], facts.sweep) or str(cell),
             max(len(seconds.get(cell, ())), len(scores.get(cell, ()))),
-            evidence.failed.get(cell),
+            facts.failed.get(cell),
             _mean(seconds.get(cell, {}), decimals),
             _judged(number(speed.value, 2), speed.interval, speed.verdict) if speed else Field(""),
-            _judged(score, "", OPEN if cell == PLAIN else evidence.safe[cell]),
+            _judged(score, "", OPEN if cell == PLAIN else facts.safe[cell]),
         )
 
-    return [row(cell) for cell in evidence.cells]
+    return [row(cell) for cell in facts.cells]
 
 
 def _mean(values: Mapping[int, float], decimals: int) -> str:

@@ -8,10 +8,10 @@ from pathlib import Path
 from ninefold.answer.screen import NOTES, more_notes, screen
 from ninefold.errors import one_line
 from ninefold.numbers import counted
-from ninefold.report.answer.tree import Report
 from ninefold.report.render.matrix import matrix, matrix_lines
 from ninefold.report.render.results import results, table_of_answer
 from ninefold.report.render.tables import lines
+from ninefold.report.tree import Report
 
 CONSOLE_ROWS, CONSOLE_COLUMNS = 9, 5
 CONSOLE_WIDTH = 80  # of the matrix: a terminal may be no wider
@@ -62,10 +62,7 @@ def _notes(report: Report) -> Iterator[str]:
 
 def _next(report: Report) -> str:
     """The command that trains with the answer, or else the one that makes it surer."""
-    answer = report.answer
-    if answer.train:
-        return f"train with it: {one_line(answer.train)}"
-    if answer.surer:
-        takes = answer.surer.takes and f" ({answer.surer.takes})"
-        return f"to be surer{takes}: {one_line(answer.surer.command)}"
-    return ""
+    if (following := report.answer.next_command) is None:
+        return ""
+    name, takes, command = following
+    return f"{name}{takes and f' ({takes})'}: {one_line(command)}"

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from ninefold.answer.answer import Compared
+from ninefold.answer.cell import BASELINE, PLAIN, Cell
 from ninefold.errors import one_line
 from ninefold.numbers import (
     MISSING,
@@ -20,8 +22,6 @@ from ninefold.numbers import (
     unit_of_difference,
     with_unit,
 )
-from ninefold.report.answer.tree import CellReport, Compared, Group
-from ninefold.report.data.cell import BASELINE, PLAIN, Cell
 from ninefold.report.render.results import (
     difference_of,
     figures_of,
@@ -36,6 +36,7 @@ from ninefold.report.render.results import (
 )
 from ninefold.report.render.tables import word
 from ninefold.report.stats.measures import SCORE_KEY, SECONDS
+from ninefold.report.tree import CellReport, Group
 from ninefold.score import PHASES
 
 REACH = 2.5  # how far beyond the values an interval is drawn
@@ -71,6 +72,10 @@ class Chart(NamedTuple):
     ticks: list[tuple[float, str]]
     even: float
     band: tuple[float, float]
+
+
+Column = tuple[Chart, list[Mark]]  # of a plot, with a mark for each configuration
+Shown = tuple[Compared, str, str]  # of a mark: the value with its interval, as text, its state
 
 
 @dataclass(frozen=True)
@@ -122,13 +127,8 @@ def plot(group: Group) -> Plot | None:
     if not found or columns[0] is None:
         return None
     rows = [
-        Row(
-            _fitting(name_of(cell)),
-            _note(cell, group),
-            style(cell),
-            [marks[n] for _, marks in found],
-        )
-        for n, cell in enumerate(cells)
+        Row(_fitting(name_of(cell)), _note(cell, group), style(cell), [*marks])
+        for cell, *marks in zip(cells, *(marks for _, marks in found), strict=True)
     ]
     about = "; ".join(
         f"{row.label} {', '.join(mark.text for mark in row.marks)}{row.note and f', {row.note}'}"
@@ -143,101 +143,92 @@ def plot(group: Group) -> Plot | None:
     )
 
 
-def of_speeds(cells: Sequence[CellReport], group: Group) -> tuple[Chart, list[Mark]] | None:
+def of_speeds(cells: Sequence[CellReport], group: Group) -> Column | None:
     """Return the chart of the speeds over the baseline, and a mark for each configuration."""
     same = 1 + group.settings.same
 
-    def mark(cell: CellReport, place: Place) -> Mark:
-        if cell.speedup is None:
-            return Mark(MISSING, "out")
-        word = verdict_of(cell)
-        state = "out" if reason(cell) else word.state if word else "even"
-        return _mark(cell.speedup, number(cell.speedup.value, 2), state, place)
+    def shown(cell: CellReport) -> Shown | None:
+        if (speed := cell.speedup) is None:
+            return None
+        verdict = verdict_of(cell)
+        return speed, number(speed.value, 2), verdict.state if verdict else "even"
 
-    known = [cell.speedup for cell in cells if cell.speedup]
-    return _chart(f"speedup over {BASELINE} →", known, (1 / same, 1.0, same), cells, mark, log=True)
+    return _column(f"speedup over {BASELINE} →", cells, shown, (1 / same, 1.0, same), log=True)
 
 
-def of_seconds(cells: Sequence[CellReport], group: Group) -> tuple[Chart, list[Mark]] | None:
+def of_seconds(cells: Sequence[CellReport], group: Group) -> Column | None:
     """Return the chart of the seconds of an epoch, of a study of processes without speeds.
 
     They have no verdict: times of full runs were not interleaved.
     """
-    found = {id(cell): cell.measures[SECONDS.key] for cell in cells if SECONDS.key in cell.measures}
-    plain = [cell for cell in cells if cell.cell == PLAIN and id(cell) in found]
-    known = [each for cell in (*plain, *cells) if (each := found.get(id(cell))) and each.mean]
-    base = known[0].mean if known else None
+    means = {cell.cell: mean for cell in cells if (mean := cell.mean(SECONDS.key))}
+    base = means.get(PLAIN) or next(iter(means.values()), None)
     if group.scaling is None or not base:
         return None
     text, same = figures_of(group, SECONDS.key), 1 + group.settings.same
 
-    def mark(cell: CellReport, place: Place) -> Mark:
-        each = found.get(id(cell))
-        if each is None or each.mean is None:
-            return Mark(MISSING, "out")
-        low = None if each.low is None else max(each.low, each.mean / REACH)
-        seconds = Compared(each.mean, low, each.high, "")
-        return _mark(seconds, f"{text(cell).text} s", "out" if reason(cell) else "even", place)
+    def shown(cell: CellReport) -> Shown | None:
+        found = cell.measures.get(SECONDS.key)
+        if found is None or not found.mean:
+            return None
+        low = None if found.low is None else max(found.low, found.mean / REACH)
+        return Compared(found.mean, low, found.high, ""), f"{text(cell).text} s", "even"
 
-    drawn = [Compared(each.mean, each.low, each.high, "") for each in known if each.mean]
-    return _chart("← seconds an epoch", drawn, (base / same, base, base * same), cells, mark, True)
+    return _column("← seconds an epoch", cells, shown, (base / same, base, base * same), log=True)
 
 
-def of_scores(cells: Sequence[CellReport], group: Group) -> tuple[Chart, list[Mark]] | None:
+def of_scores(cells: Sequence[CellReport], group: Group) -> Column | None:
     """Return the chart of the differences of the scores to the baseline's, and the marks."""
-    margin, differ = group.settings.margin, {id(c): difference_of(c, group) for c in cells}
-    score = scores_of(group)
+    margin, score, alone = group.settings.margin, scores_of(group), scores_alone(group)
     band = (-margin, 0.0, 0.0) if group.better == "more" else (0.0, 0.0, margin)
 
-    def mark(cell: CellReport, place: Place) -> Mark:
-        found = differ[id(cell)]
-        if found is None:
-            return Mark(MISSING, "out")
-        state = "out" if reason(cell) else word(found.verdict).state or "even"
-        if not scores_alone(group):  # the answer is in the other chart
-            state = {"good": "even"}.get(state, state)
+    def shown(cell: CellReport) -> Shown | None:
+        if (found := difference_of(cell, group)) is None:
+            return None
         text = difference(found.value, group.unit)
         if cell.cell == PLAIN:
             text = with_unit(score(cell).text, group.unit)
-        return _mark(found, text, state, place)
+        state = word(found.verdict).state or "even"
+        return found, text, "even" if state == "good" and not alone else state
 
-    known = [each for each in differ.values() if each is not None]
     unit = unit_of_difference(group.unit)
     arrow = "←" if group.better == "less" else "→"
-    name = f"{group.score}, difference to {BASELINE}" if scores_alone(group) else group.score
+    name = f"{group.score}, difference to {BASELINE}" if alone else group.score
     title = f"{name}{unit and f', {unit}'} {arrow}"
-    return _chart(title, known, band, cells, mark, log=False)
+    return _column(title, cells, shown, band, log=False)
 
 
-def _mark(found: Compared, text: str, state: str, place: Place) -> Mark:
-    places = [None if end is None else place(end) for end in (found.value, found.low, found.high)]
-    return Mark(typeset(text), state, *places)
-
-
-def _chart(
+def _column(
     title: str,
-    known: Sequence[Compared],
-    band: tuple[float, float, float],
     cells: Sequence[CellReport],
-    mark: Callable[[CellReport, Place], Mark],
+    shown: Callable[[CellReport], Shown | None],
+    band: tuple[float, float, float],
     log: bool,
-) -> tuple[Chart, list[Mark]] | None:
+) -> Column | None:
     """A chart of values and their intervals. band: its ends, and between them where all is even."""
+    found = [shown(cell) for cell in cells]
+    known = [each[0] for each in found if each]
     if not known:
         return None
     limits = [end for each in known for end in (each.low, each.high) if end is not None]
     low, high = _ends([each.value for each in known], limits, (band[0], band[2]), log)
     place = _scale(low, high, log)
+
+    def mark(cell: CellReport, each: Shown | None) -> Mark:
+        if each is None:
+            return Mark(MISSING, "out")
+        of, text, state = each
+        places = [None if end is None else place(end) for end in (of.value, of.low, of.high)]
+        return Mark(typeset(text), "out" if reason(cell) else state, *places)
+
+    ticks = apart(round_numbers(low, high, log), band[1], place, TICKS_APART[log])
     chart = Chart(
         title,
-        [
-            (place(tick), typeset(f"{tick:.10g}"))
-            for tick in apart(round_numbers(low, high, log), band[1], place, TICKS_APART[log])
-        ],
+        [(place(tick), typeset(f"{tick:.10g}")) for tick in ticks],
         place(band[1]),
         (place(band[0]), place(band[2])),
     )
-    return chart, [mark(cell, place) for cell in cells]
+    return chart, [mark(*each) for each in zip(cells, found, strict=True)]
 
 
 def apart(ticks: Sequence[float], first: float, place: Place, least: int) -> list[float]:

@@ -6,6 +6,10 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+from ninefold.answer.answer import AnswerTable, Compared
+from ninefold.answer.cell import BASELINE, PLAIN
+from ninefold.answer.study import FEW, NOISY
+from ninefold.answer.study_facts import NEEDLESS, OTHER_NUMERICS
 from ninefold.numbers import (
     capitalized,
     counted,
@@ -15,18 +19,9 @@ from ninefold.numbers import (
     number,
     within_margin,
 )
-from ninefold.report.answer.evidence import NEEDLESS, OTHER_NUMERICS
-from ninefold.report.answer.tree import (
-    FEW,
-    NOISY,
-    AnswerTable,
-    CellReport,
-    Compared,
-    Group,
-)
-from ninefold.report.data.cell import BASELINE, PLAIN
 from ninefold.report.render.tables import NONE, Field, Table, Word, filled, table_of, word
 from ninefold.report.stats.measures import BYTES, SCORE_KEY, SECONDS, THROUGHPUT
+from ninefold.report.tree import CellReport, Group
 from ninefold.stats.verdicts import OPEN, Estimate
 
 _REASONS = {OTHER_NUMERICS: "other numerics", NEEDLESS: "scaler not needed"}

@@ -7,6 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from ninefold.answer.answer import Answer
+from ninefold.answer.cell import BASELINE, Cell
+from ninefold.answer.runs import Run
+from ninefold.answer.study_facts import OTHER, SAME, WITHIN
 from ninefold.errors import one_line
 from ninefold.numbers import (
     MISSING,
@@ -26,22 +30,19 @@ from ninefold.numbers import (
     unit_of_difference,
     with_unit,
 )
-from ninefold.report.answer.tree import Answer, CellReport, Group, MeasureInfo, Note, Report
-from ninefold.report.data.cell import BASELINE, Cell
-from ninefold.report.data.runs import Run
 from ninefold.report.render.figures import Bar, Panel, Plot, curves, phases, plot
 from ninefold.report.render.results import about, name_of, ordered, results, table_of_answer
 from ninefold.report.render.tables import NONE, Field, Table, Texts, Word, filled, table_of, word
-from ninefold.report.stats import numerics
 from ninefold.report.stats.measures import FIGURE, SCORE_KEY, SECONDS, TO_TARGET, of_score
+from ninefold.report.tree import CellReport, Group, MeasureInfo, Note, Report
 from ninefold.result import TIMING
 from ninefold.score import PHASES, SCORE
 from ninefold.stats.verdicts import Difference, Pair
 
 _NUMERICS = {
-    numerics.SAME: Word("the same", "good"),
-    numerics.WITHIN: Word("within its precision", "even"),
-    numerics.OTHER: Word("not the same", "bad"),
+    SAME: Word("the same", "good"),
+    WITHIN: Word("within its precision", "even"),
+    OTHER: Word("not the same", "bad"),
 }
 _NAME = "configuration"
 

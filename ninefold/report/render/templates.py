@@ -12,11 +12,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from markupsafe import Markup
 
 from ninefold.numbers import capitalized, typeset
-from ninefold.report.answer.tree import Report
 from ninefold.report.render import sections
 from ninefold.report.render.figures import plot
 from ninefold.report.render.matrix import markdown_matrix, matrix
 from ninefold.report.render.tables import GLYPHS, markdown
+from ninefold.report.tree import Report
 from ninefold.score import PHASES
 from ninefold.tables import code, plain
 
@@ -58,28 +58,21 @@ def _shown(report: Report) -> dict[str, Any]:
     """What report.html and report.md show: sections in their order, and other groups as parts.
 
     First is the group of the answer, then those with the most runs, sorted by their conditions.
+    A table of an answer by value stands for those of all groups.
     """
-    if report.answer.by_value:  # one table instead of one for each group
-        return {
-            "report": report,
-            "by_value": sections.answer_table(report.answer),
-            "matrix": None,
-            "sections": sections.of_answer(report),
-            "parts": [],
-            "study": sections.of_study(report, len(report.groups)),
-        }
+    by_value = sections.answer_table(report.answer) if report.answer.by_value else None
     rest = sorted(report.groups[1:MAX_SHOWN], key=lambda group: group.order)
-    groups = [*report.groups[:1], *rest]
+    groups = [] if by_value else [*report.groups[:1], *rest]
     found = [sections.of_group(group, report) for group in groups]
     drawn = [matrix(group) for group in groups]
     first = found[0] if found else []
     return {
         "report": report,
-        "by_value": None,
+        "by_value": by_value,
         "matrix": drawn[0] if drawn else None,
         "sections": [*first[:1], *sections.of_answer(report), *first[1:]],
         "parts": list(zip(groups, drawn, found, strict=True))[1:],
-        "study": sections.of_study(report, len(groups)),
+        "study": sections.of_study(report, len(report.groups if by_value else groups)),
     }
 
 

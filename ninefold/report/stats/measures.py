@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from ninefold.report.data.cell import Cell
-from ninefold.report.data.cells import Group
+from ninefold.answer.cell import Cell
+from ninefold.answer.runs import Run, RunGroup, finite
 from ninefold.report.data.curves import Point
-from ninefold.report.data.runs import Run, finite
 from ninefold.score import IMAGES, SHARE, Score
 
 MAX_FIGURES = 20  # further figures of a task that are shown
@@ -32,7 +31,7 @@ class Measure:
     better: str = "less"
     of_time: bool = False
 
-    def sources(self, group: Group) -> dict[Cell, dict[int | None, list[Run]]]:
+    def sources(self, group: RunGroup) -> dict[Cell, dict[int | None, list[Run]]]:
         """Return the runs that it is taken from, by cell and by what they pair by.
 
         They are timing runs, paired by round, for a measure of time of a group that has some; else
@@ -43,7 +42,7 @@ class Measure:
             found[run.cell].setdefault(run.place, []).append(run)
         return found
 
-    def values(self, group: Group) -> dict[Cell, dict[int, float]]:
+    def values(self, group: RunGroup) -> dict[Cell, dict[int, float]]:
         """Return its values by cell and seed or round, without the cells that have none.
 
         Of several runs it is the mean, as of those of a seed.
@@ -58,15 +57,11 @@ class Measure:
         return found
 
 
-def _seconds_per_epoch(run: Run) -> float | None:
-    if run.counted_seconds is None or not run.epochs:
-        return None
-    return run.counted_seconds / run.epochs
-
-
 SECONDS = Measure(
     "Seconds per epoch",
-    _seconds_per_epoch,
+    lambda run: (
+        None if (took := run.counted_seconds) is None or not run.epochs else took / run.epochs
+    ),
     key="seconds",
     unit="s",
     of_time=True,
@@ -128,17 +123,14 @@ def of_figures(runs: Iterable[Run]) -> list[Measure]:
     for run in runs:
         if run.ok:
             kinds.update({name: run.figures.get(name, {}) for name in run.scores})
-    return [_figure(name, _said(name, kind)) for name, kind in list(kinds.items())[:MAX_FIGURES]]
+    return [_figure(name, kind) for name, kind in list(kinds.items())[:MAX_FIGURES]]
 
 
-def _said(name: str, kind: Mapping[str, str]) -> Score:
-    """Return what a figure is, as its task says."""
-    better = kind.get("better")
+def _figure(name: str, said: Mapping[str, str]) -> Measure:
+    """The measure of a figure, of which anybody may have `said` what it is."""
+    better = said.get("better")
     known = better if better in ("more", "less") else ""
-    return Score(kind.get("name") or name, kind.get("unit", ""), known)
-
-
-def _figure(name: str, kind: Score) -> Measure:
+    kind = Score(said.get("name") or name, said.get("unit", ""), known)
     return Measure(
         kind.name,
         lambda run: None if (value := finite(run.scores.get(name))) is None else kind.scale * value,

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ninefold.report.data.cell import PLAIN, Cell, plainness
+from ninefold.answer.cell import PLAIN, Cell, plainness
+from ninefold.answer.runs import Run
+from ninefold.answer.study_facts import OTHER, SAME, WITHIN
 from ninefold.report.data.numerics import Row
-from ninefold.report.data.runs import Run
 
 ABOUT = (
     "Loss, gradient and update of the first {steps} steps compared with those of none, fp32 with "
     "the same seed, without dropout. The first step starts from the same weights, and decides; "
     "later ones show how fast rounding drives the configurations apart."
 )
-SAME, WITHIN, OTHER = "the same", "the same within its precision", "not the same"
 
 
 @dataclass(frozen=True)

@@ -161,16 +161,16 @@ def test_ddp_holds_all_gradients_where_one_process_holds_none_yet():
     assert held["ddp"]["gradients"] == weights
 
 
-def test_a_row_that_cannot_be_counted_leaves_the_others(shell):
-    done = shell.run(
-        "-m", "ninefold", "fits", *IMAGES, "compile.mode=null,default", "memory=1GiB", code=2
-    )
-    assert "compile.mode=null " in done.stdout
-    said, error = done.stderr.splitlines()[:2]  # what is counted at once, before the figures
-    assert re.fullmatch(
-        r"counting a step's memory: convnet on \w+ \(\d+ examples\), adamw, \w+", said
-    )
-    assert error.startswith("error: compile.mode=default: what a compiler fuses is not")
+def test_a_row_that_cannot_be_counted_leaves_the_others_and_each_model_is_named(shell):
+    several = "compile.mode=null,default", "model=convnet,mlp"
+    done = shell.run("-m", "ninefold", "fits", *IMAGES, *several, "memory=1GiB", code=2)
+    assert "compile.mode=null model=mlp " in done.stdout
+    lines = done.stderr.splitlines()
+    said = [line for line in lines if line.startswith("counting a step's memory: ")]
+    of = r"counting a step's memory: (\w+) on \w+ \(\d+ examples\), adamw, \w+"
+    assert [re.sub(of, r"\1", line) for line in said[:2]] == ["convnet", "mlp"]
+    assert lines[: len(said)] == said  # at once, before the figures and what failed
+    assert lines[len(said)].startswith("error: compile.mode=default")
 
 
 def test_each_process_of_fsdp_holds_its_part_of_the_optimizers_state(tmp_path):

@@ -2,12 +2,9 @@
 
 from typing import Any
 
-from ninefold.report.answer.answer import build, evidence_of
-from ninefold.report.answer.tree import Report
-from ninefold.report.data.recording import Recording
-from ninefold.report.data.runs import Run
+from ninefold.answer.runs import Run
 from ninefold.tournament.taken import TakenTurn
-from tests.report.test_report import facts_of
+from tests.report.made import facts_of
 
 STEPS = 24  # of an epoch with a batch of 64; of the largest batch, 512, there are 3
 
@@ -35,7 +32,3 @@ def timed(
     found = run(parallel, amp, number, step, batch, **{**changes, **turns})
     found.folder = f"timing/{number}/{found.cell}-{batch}"
     return found
-
-
-def reported(recording: Recording) -> Report:
-    return build(recording, evidence_of(recording))

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from ninefold.report.answer.tree import Answer
+from ninefold.answer.answer import Answer
 from ninefold.report.data.curves import Point
 from ninefold.report.data.recording import Recording
-from tests.extensions.reports.made import STEPS, reported, run, timed
+from tests.extensions.reports.made import STEPS, run, timed
+from tests.report.made import built
 
 SEEDS = 5
 NOISE = [0.99, 1.0, 1.01, 0.995, 1.005]  # of a round, in all of its runs
@@ -60,7 +61,7 @@ def answer(
         "command": "train.py",
         "timing": [{"round": number} for number in range(turns)],
     }
-    return reported(Recording(runs, {"sweep": sweep}, points, [])).answer
+    return built(Recording(runs, {"sweep": sweep}, points, [])).answer
 
 
 def test_the_larger_batch_that_reaches_the_score_first_is_named():

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from ninefold import report
+from ninefold.answer.cell import Cell
 from ninefold.extensions.reports.scaling import UNTIMED, Series, series_of
-from ninefold.report.answer.answer import evidence_of
-from ninefold.report.data.cell import Cell
+from ninefold.report.builder import study_facts
 from ninefold.report.data.recording import Recording, record
 from ninefold.report.render.figures import plot
-from tests.extensions.reports.made import STEPS, reported, timed
+from tests.extensions.reports.made import STEPS, timed
+from tests.report.made import built
 
 ALPHA = 2e-4  # seconds of a message, to each of the other processes
 
@@ -56,7 +57,7 @@ def planted(
 def series(**facts: Any) -> tuple[Series, int | None]:
     """The series of a planted study, and from how many processes on more do not pay."""
     recording = planted(**facts)
-    [evidence] = evidence_of(recording)
+    [evidence] = study_facts(recording)
     [found] = series_of(recording, evidence)
     return found, found.enough(evidence)
 
@@ -90,7 +91,7 @@ def test_without_none_the_base_is_the_fewest_processes():
 )  # fmt: skip
 def test_from_where_more_processes_do_not_pay_is_said_only_where_it_is_shown(facts, enough, said):
     assert series(**facts)[1] == enough
-    assert said in " ".join(reported(planted(**facts)).answer.reasons)
+    assert said in " ".join(built(planted(**facts)).answer.reasons)
 
 
 def test_more_processes_than_cores_have_no_efficiency_and_decide_nothing():
@@ -100,7 +101,7 @@ def test_more_processes_than_cores_have_no_efficiency_and_decide_nothing():
     assert [point.efficiency is None for point in found.points] == [False, False, True, True]
     assert all(point.speedup for point in found.points)
     assert enough is None
-    answer = reported(planted(**facts)).answer
+    answer = built(planted(**facts)).answer
     assert "ddp x4, fp32; ddp x8, fp32 had fewer cores than threads" in " ".join(answer.reasons)
     assert [row[2] == "too few cores" for row in answer.table.rows] == [False, False, True, True]
 
@@ -120,7 +121,7 @@ def test_more_processes_than_cores_have_no_efficiency_and_decide_nothing():
     ],
 )  # fmt: skip
 def test_a_scaling_study_answers_in_its_own_words(facts, lead, named):
-    answer = reported(planted(**facts)).answer
+    answer = built(planted(**facts)).answer
     assert (answer.lead, answer.cell, answer.decided) == (lead, named, named is not None)
 
 
@@ -128,24 +129,24 @@ def test_whole_runs_say_the_direction_first_draw_their_seconds_and_have_no_verdi
     found = planted()
     whole = [replace(run, turns=None, taken=[], score=0.9) for run in found.runs]
     found.environment["sweep"]["command"] = "python train.py -m study.ask=[score] seed=0,1"
-    answer = reported(replace(found, runs=whole)).answer
+    answer = built(replace(found, runs=whole)).answer
     command = "python train.py -m seed=0,1 'study.ask=[time,score]'"
     assert answer.surer.command == command
     apart = [replace(run, on_hosts=[1, 2]) for run in whole]
-    assert reported(replace(found, runs=apart)).answer.surer is None
+    assert built(replace(found, runs=apart)).answer.surer is None
     assert re.fullmatch(
         r"More processes look faster: ddp x4 is 2\.\d+ times as fast\.", answer.lead
     )
     assert not answer.decided
     assert answer.reasons == [UNTIMED]
-    drawn = plot(reported(replace(found, runs=whole)).groups[0])
+    drawn = plot(built(replace(found, runs=whole)).groups[0])
     assert [chart.title for chart in drawn.charts] == ["← seconds an epoch", "accuracy, points →"]
     shown = [row.marks[0].text for row in drawn.rows]
     assert shown[0].endswith(" s")
     assert drawn.rows[0].label == "none, fp32"
     slow = planted(alpha=0.1)
     slower = [replace(run, turns=None, taken=[], score=0.9) for run in slow.runs]
-    assert reported(replace(slow, runs=slower)).answer.lead.startswith("More processes look slower")
+    assert built(replace(slow, runs=slower)).answer.lead.startswith("More processes look slower")
     seconds = [run.train_seconds or 0.0 for run in whole if run.processes == 4]
     assert answer.table.rows[-1] == [
         "ddp x4, fp32", "–", "–", f"{1e3 * sum(seconds) / len(seconds) / STEPS:.3g}"
@@ -154,7 +155,7 @@ def test_whole_runs_say_the_direction_first_draw_their_seconds_and_have_no_verdi
 
 def test_the_report_has_the_table(tmp_path):
     record(planted(cores=2), tmp_path)
-    console = report.write(tmp_path)
+    console = report.write(tmp_path).text
     assert "answer: Use 2 processes (ddp): 1.65 times as fast as one." in console
     assert "## More processes" in (tmp_path / "report.md").read_text()
     assert "Strong scaling:" in (tmp_path / "report.html").read_text()

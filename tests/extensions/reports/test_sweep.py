@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ninefold import report
-from ninefold.report.answer.tree import Report
-from tests.report.test_report import built, recorded, result, sweep
+from ninefold.report.tree import Report
+from tests.report.made import built, recorded, result, sweep
 
 RATES = {"0.0001": 0.8694, "0.001": 0.975, "0.01": 0.8611}
 
@@ -29,7 +29,7 @@ def rows_of(found: Report) -> list[list[str]]:
 
 
 def test_the_value_with_the_best_score_is_the_answer_on_console_page_and_in_report_md(tmp_path):
-    shown = report.write(swept(tmp_path))
+    shown = report.write(swept(tmp_path)).text
     lead = "optimizer.lr=0.001 has the best accuracy: 97.50 %."
     assert shown.splitlines()[:6] == [
         f"answer: {lead}", "",

@@ -10,13 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ninefold.answer.answer import LoopSettings
+from ninefold.answer.cell import BASELINE, PLAIN, Cell
+from ninefold.answer.runs import Run
+from ninefold.answer.study_facts import StudyFacts
 from ninefold.config.rules import typed
 from ninefold.frameworks import ACCELERATE, LIGHTNING, TORCHRUN, loader_arguments
 from ninefold.numbers import number
-from ninefold.report.answer.evidence import Evidence
-from ninefold.report.answer.tree import LoopSettings
-from ninefold.report.data.cell import BASELINE, PLAIN, Cell
-from ninefold.report.data.runs import Run
 from ninefold.types import spelled
 from ninefold.words import key_and_value
 
@@ -215,15 +215,15 @@ def hf(setup: LoopSetup) -> LoopSettings:
 OTHERS: tuple[Callable[[LoopSetup], LoopSettings], ...] = (lightning, fabric, accelerate, hf)
 
 
-def settings(evidence: Evidence, cell: Cell) -> list[LoopSettings]:
+def settings(facts: StudyFacts, cell: Cell) -> list[LoopSettings]:
     """Return the settings of a configuration in each framework that has words for it."""
-    runs = evidence.group.completed(cell)
+    runs = facts.group.completed(cell)
     if cell.parallel not in STRATEGIES or not runs:
         return []
-    plain = [each.memory_format for each in evidence.group.completed(PLAIN)]
+    plain = [each.memory_format for each in facts.group.completed(PLAIN)]
     setup = setup_of(runs[0], plain)
     found = [_and(pytorch(setup), setup.differs)]
-    unscaled = [_with_scaler(evidence, cell)] * (setup.precision == "fp16-unscaled")
+    unscaled = [_with_scaler(facts, cell)] * (setup.precision == "fp16-unscaled")
     if unscaled:
         setup = replace(setup, precision="fp16")
     for make in OTHERS:
@@ -288,11 +288,11 @@ def _precision(run: Run) -> str:
     return "tf32" if run.tf32 else "default" if run.tf32_convolutions else "fp32"
 
 
-def _with_scaler(evidence: Evidence, cell: Cell) -> str:
+def _with_scaler(facts: StudyFacts, cell: Cell) -> str:
     """What is said where a framework cannot leave the GradScaler out."""
     said = "float16 has a GradScaler there; without one it was measured"
     scaled = cell._replace(amp="scaler")
-    found = [p for p in evidence.comparison.seconds if (p.first, p.second) == (PLAIN, scaled)]
+    found = [p for p in facts.comparison.seconds if (p.first, p.second) == (PLAIN, scaled)]
     if not found or (pair := found[0]).speedup is None:
         return f"{said}."
     return f"{said}, and with one it is {number(pair.speedup, 2)} times as fast as {BASELINE}."

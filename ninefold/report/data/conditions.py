@@ -6,40 +6,37 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ninefold.answer.runs import Run
 from ninefold.errors import one_line
 from ninefold.numbers import capitalized, counted, listed, plural
 from ninefold.report.data.cells import groups
 from ninefold.report.data.environment import values
-from ninefold.report.data.runs import Run
 
-_THREADS = "threads", "CPU thread"
+Environment = Mapping[str, Any]  # the content of environment.json
 
 
-def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]:
+def conditions(runs: Sequence[Run], environment: Environment) -> list[str]:
     """Return the conditions that all the runs were made under, a phrase each."""
     about = environment.get("environment") or {}
-    phrases = []
-    for name, label in (("dataset", "dataset"), ("model", "model"), ("batch_size", "batch size")):
-        if known := values(environment.get(name)):
-            phrases.append(f"{label} {listed(known)}")
-    phrases += [*_counts(environment, "epochs", "epoch"), *_counts(environment, *_THREADS)]
-    if any(
-        workers := sorted({run.loader_workers for run in runs if run.loader_workers is not None})
-    ):
+    named = (("dataset", "dataset"), ("model", "model"), ("batch_size", "batch size"))
+    phrases = [
+        f"{label} {listed(known)}"
+        for name, label in named
+        if (known := values(environment.get(name)))
+    ]
+    phrases += [*_counts(environment, "epochs", "epoch"), *_threads(environment)]
+    workers = sorted({run.loader_workers for run in runs if run.loader_workers is not None})
+    if any(workers):
         phrases.append(f"{listed(workers)} {plural(workers[-1], 'loader worker')} per process")
-    phrases += [*_devices(environment, runs), *_torch(about)]
-    phrases += [phrase for phrase in (_commit(about), _date(about)) if phrase]
+    phrases += [*_devices(environment, runs), *_torch(about), *_commit(about), *_date(about)]
     several = [run for run in runs if run.ok and (run.processes or 1) > 1 and not run.scaling]
     if several:
-        counts, names = (
-            {getattr(run, key) for run in several} for key in ("processes", "parallel")
-        )
+        counts, names = {run.processes for run in several}, {run.parallel for run in several}
         phrases.append(f"{listed(sorted(counts))} processes under {listed(sorted(names))}")
     training, timing = ([run for run in runs if run.timed is timed] for timed in (False, True))
     if timing:
-        rounds = {run.round for run in timing if run.counts}
-        of_rounds = f"in {counted(len(rounds), 'round')}"
-        phrases.append(f"{counted(timing, 'timing run')} {of_rounds}, {_ok(timing)} ok")
+        rounds = counted([*{run.round for run in timing if run.counts}], "round")
+        phrases.append(f"{counted(timing, 'timing run')} in {rounds}, {_ok(timing)} ok")
         phrases.append(
             "times estimate the mean step of a long run on this host as it is most of the time"
         )
@@ -52,7 +49,7 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
     return phrases
 
 
-def title(environment: Mapping[str, Any]) -> str:
+def title(environment: Environment) -> str:
     """Return which model was trained on what, on which machine, and when."""
     about = environment.get("environment") or {}
     models, datasets = values(environment.get("model")), values(environment.get("dataset"))
@@ -62,18 +59,21 @@ def title(environment: Mapping[str, Any]) -> str:
         names = listed(values(about.get("cpu"))) or "a CPU"
         names += f" ({cores} cores)" if cores else ""
     trained = " on ".join(filter(None, (listed(models), listed(datasets))))
-    return one_line(", ".join(filter(None, (trained, names, _date(about))))) or "Runs"
+    return one_line(", ".join(filter(None, (trained, names, *_date(about))))) or "Runs"
 
 
-def machine(runs: Sequence[Run], environment: Mapping[str, Any]) -> str:
+def machine(runs: Sequence[Run], environment: Environment) -> str:
     """Return the conditions that are about the machine, as a sentence."""
     about = environment.get("environment") or {}
-    known = [*_counts(environment, *_THREADS), *_devices(environment, runs), *_torch(about)]
+    known = [*_threads(environment), *_devices(environment, runs), *_torch(about)]
     text = one_line(", ".join(known))
     return f"{capitalized(text)}." if text else "The machine is not known."
 
 
-def _counts(environment: Mapping[str, Any], name: str, unit: str) -> list[str]:
+# Each returns a phrase, or nothing where it is not known.
+
+
+def _counts(environment: Environment, name: str, unit: str) -> list[str]:
     known = [
         round(value, 1) if isinstance(value, float) else value
         for value in values(environment.get(name))
@@ -81,9 +81,39 @@ def _counts(environment: Mapping[str, Any], name: str, unit: str) -> list[str]:
     return [f"{listed(known)} {unit if known == [1] else plural(0, unit)}"] if known else []
 
 
-def _torch(about: Mapping[str, Any]) -> list[str]:
+def _threads(environment: Environment) -> list[str]:
+    return _counts(environment, "threads", "CPU thread")
+
+
+def _torch(about: Environment) -> list[str]:
     known = values(about.get("torch"))
     return [f"torch {listed(known)}"] if known else []
+
+
+def _devices(environment: Environment, runs: Sequence[Run]) -> list[str]:
+    hosts = {number for run in runs if run.counts for number in run.on_hosts}
+    each = f"{len(hosts)} hosts, each with " if len(hosts) > 1 else ""
+    about = environment.get("environment") or {}
+    known = [str(model) for model in values(about.get("cpu"))]
+    known += [f"{listed(cores)} cores" for cores in [values(about.get("cores"))] if cores]
+    cpu = f"cpu ({', '.join(known)})" if known else "cpu"  # the processes of a CPU run share one
+    described = [
+        cpu if name == "cpu" else f"{count} × {name}"
+        for name, count in Counter(environment.get("devices") or []).items()
+    ]
+    return [f"on {each}{' and '.join(described)}"] if described else []
+
+
+def _commit(about: Environment) -> list[str]:
+    commits = [str(commit)[:10] for commit in values(about.get("commit"))]
+    dirty = values(about.get("dirty"))
+    state = " with uncommitted changes" if True in dirty else " clean" if dirty else ""
+    return [f"commit {listed(commits)}{state}"] if commits else []
+
+
+def _date(about: Environment) -> list[str]:
+    time = about.get("time")
+    return [str(time["first"])[:10]] if isinstance(time, dict) and time.get("first") else []
 
 
 def _ok(runs: Sequence[Run]) -> int:
@@ -91,44 +121,10 @@ def _ok(runs: Sequence[Run]) -> int:
 
 
 def _seeds(runs: Sequence[Run]) -> str:
-    counts = sorted(
-        {
-            len({run.seed for run in group.of(cell)})
-            for group in groups(runs)
-            for cell in group.cells
-        }
-    )
+    """How many seeds each configuration has; nothing without one."""
+    found = groups(runs)
+    counts = {len({run.seed for run in group.of(cell)}) for group in found for cell in group.cells}
     if not counts:
         return ""
-    span = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"{span} {plural(counts[-1], 'seed')}"
-
-
-def _devices(environment: Mapping[str, Any], runs: Sequence[Run]) -> list[str]:
-    hosts = {number for run in runs if run.counts for number in run.on_hosts}
-    each = f"{len(hosts)} hosts, each with " if len(hosts) > 1 else ""
-    about = environment.get("environment") or {}
-    cpu = [str(model) for model in values(about.get("cpu"))]
-    cores = [f"{listed(known)} cores" for known in [values(about.get("cores"))] if known]
-    described = []
-    for name, count in Counter(environment.get("devices") or []).items():
-        if name == "cpu":  # the processes of a CPU run share one
-            details = ", ".join([*cpu, *cores])
-            described.append(f"cpu ({details})" if details else "cpu")
-        else:
-            described.append(f"{count} × {name}")
-    return [f"on {each}{' and '.join(described)}"] if described else []
-
-
-def _commit(about: Mapping[str, Any]) -> str:
-    commits = [str(commit)[:10] for commit in values(about.get("commit"))]
-    if not commits:
-        return ""
-    dirty = values(about.get("dirty"))
-    state = " with uncommitted changes" if True in dirty else " clean" if dirty else ""
-    return f"commit {listed(commits)}{state}"
-
-
-def _date(about: Mapping[str, Any]) -> str:
-    time = about.get("time")
-    return str(time["first"])[:10] if isinstance(time, dict) and time.get("first") else ""
+    least, most = min(counts), max(counts)
+    return f"{least if least == most else f'{least} to {most}'} {plural(most, 'seed')}"

@@ -1,8 +1,8 @@
 """The report as typed objects: what all renderers read, and report.json holds most of.
 
 Field names and their order are the keys of report.json, where a `Cell` is its text. A number is
-None where it is not known. Times are in seconds, memory in bytes, scores in the
-unit of their measure, which is percent for a share. The key of the task's score is `score`,
+None where it is not known. Times are in seconds, memory in bytes, scores in the unit of their
+measure, which is percent for a share. The key of the task's score is `score`,
 whatever its name is: `Group.score`.
 """
 
@@ -13,108 +13,14 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from ninefold.answer.answer import Answer, Compared
+from ninefold.answer.cell import Cell
+from ninefold.answer.runs import Run
 from ninefold.files import write_json
-from ninefold.numbers import between, number
-from ninefold.progress import duration
-from ninefold.report.data.cell import Cell
-from ninefold.report.data.runs import Run
 from ninefold.report.stats.measures import SCORE_KEY
 from ninefold.stats.verdicts import Comparison, Estimate, Settings
 
 VERSION = 3
-
-
-@dataclass(frozen=True)
-class Chip:
-    """One fact beside the lead. state: good, bad or open."""
-
-    name: str
-    text: str
-    state: str
-
-
-@dataclass(frozen=True)
-class Surer:
-    """What would make the answer surer. minutes: that it takes; None: not known."""
-
-    command: str
-    minutes: float | None
-    text: str
-
-    @property
-    def takes(self) -> str:
-        """Return how long it takes: `about 5 min`, empty where that is not known."""
-        return "" if self.minutes is None else f"about {duration(60 * self.minutes)}"
-
-
-@dataclass(frozen=True)
-class AnswerTable:
-    """A table that an answer rests on, as text; about: what it shows.
-
-    whole: whether it has a row for each group, so that no group has a table or a picture of its
-        own. best: what the row of the best is called; None where none is set apart.
-    """
-
-    title: str
-    about: str
-    columns: list[str]
-    rows: list[list[str]]
-    whole: bool = False
-    best: str | None = None
-
-
-@dataclass(frozen=True)
-class LoopSettings:
-    """A configuration in the words of a training loop. key: a short name of the framework.
-
-    run: a command. code: lines of Python. differs: what is not the same there.
-    """
-
-    key: str
-    name: str
-    run: str
-    code: list[str]
-    differs: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        said = [f"$ {self.run}", *self.code]
-        return "\n".join([*said, *(f"# not the same: {each}" for each in self.differs)])
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The answer to the study's question.
-
-    lead: the answer in at most 14 words.
-    decided: whether `cell` is shown to be the one; of scores alone, whether none is open.
-    cell: the configuration that the answer names; None where it names none.
-    chance: the confidence that `cell` is within `same` of the fastest; None where none is told.
-    chips: how sure it is, what it costs in accuracy and memory.
-    reasons: what the lead rests on. caveats: what limits it.
-    train: the command that trains `cell`; None where the answer is not decided.
-    trains: sentences on what that command trains.
-    settings: the same for other loops than ninefold's, PyTorch's own first.
-    surer: None where more runs would change nothing.
-    table: of what another question than that for the fastest cell is answered by.
-    """
-
-    lead: str
-    decided: bool
-    cell: Cell | str | None = None
-    chance: float | None = None
-    chips: list[Chip] = field(default_factory=list)
-    reasons: list[str] = field(default_factory=list)
-    caveats: list[str] = field(default_factory=list)
-    train: str | None = None
-    trains: list[str] = field(default_factory=list)
-    settings: list[LoopSettings] = field(default_factory=list)
-    surer: Surer | None = None
-    table: AnswerTable | None = None
-
-    @property
-    def by_value(self) -> AnswerTable | None:
-        """The table of a plain sweep, which stands for those of all its groups."""
-        return self.table if self.table and self.table.whole else None
 
 
 @dataclass(frozen=True)
@@ -137,28 +43,6 @@ class Figures(Estimate):
 
     values: dict[str, float]
     tried: int
-
-
-@dataclass(frozen=True)
-class Compared:
-    """How a configuration compares with the baseline: its speedup, or what its score is more.
-
-    low, high: the interval of their pair. verdict: as of their pair, or of the safety of a score;
-        "baseline" of itself.
-    """
-
-    value: float
-    low: float | None
-    high: float | None
-    verdict: str
-
-    @property
-    def interval(self) -> str:
-        """The interval of a speedup as text: `1.20 to 1.27`, empty where it is not known."""
-        return between(self.low, self.high, lambda end: number(end, 2), "")
-
-
-FEW, NOISY = "few", "noisy"  # why it is open which is faster: else it is close
 
 
 @dataclass(frozen=True)

@@ -6,23 +6,23 @@ from typing import Any
 
 import pytest
 
-from ninefold.report.answer.caveats import CAVEATS
-from ninefold.report.answer.evidence import Evidence
+from ninefold.answer.notes import NOTES, notes
+from ninefold.answer.study_facts import StudyFacts
 from ninefold.result import AS_FLOAT32, ON_GPU, ONE_THREAD
 from ninefold.stats.verdicts import Timings
 from ninefold.study_record import Round
 from ninefold.tournament.taken import AROUND, Counted, TakenTurn
+from tests.report.made import EMPTY, evidence, runs_of, whole
 from tests.report.studies import DDP, DP, NONE
-from tests.report.test_answer import EMPTY, evidence, runs_of, whole
 
 GPU = ["NVIDIA H200"]
 PHASES = {"data": 1.0, "forward": 4.0}
 
 
-def of_runs(trained: bool = True, **changes: Any) -> Callable[[], Evidence]:
-    """Evidence of a small study with these fields in the runs of ddp. trained: with whole runs."""
+def of_runs(trained: bool = True, **changes: Any) -> Callable[[], StudyFacts]:
+    """Facts of a small study with these fields in the runs of ddp. trained: with whole runs."""
 
-    def made() -> Evidence:
+    def made() -> StudyFacts:
         runs = [
             replace(run, **changes) if run.parallel == "ddp" else run
             for run in runs_of({NONE: 5.0, DDP: 4.0})
@@ -32,26 +32,26 @@ def of_runs(trained: bool = True, **changes: Any) -> Callable[[], Evidence]:
     return made
 
 
-def scored(**score: Any) -> Callable[[], Evidence]:
+def scored(**score: Any) -> Callable[[], StudyFacts]:
     return lambda: evidence(runs_of({NONE: 5.0, DDP: 4.0}, **score))
 
 
-def in_full(**changes: Any) -> Callable[[], Evidence]:
-    """Evidence of runs that were trained as a whole, and took no turns."""
+def in_full(**changes: Any) -> Callable[[], StudyFacts]:
+    """Facts of runs that were trained as a whole, and took no turns."""
     return lambda: evidence(whole(runs_of({NONE: 5.0, DDP: 4.0}, **changes)))
 
 
-def of_study(**changes: Any) -> Callable[[], Evidence]:
+def of_study(**changes: Any) -> Callable[[], StudyFacts]:
     return lambda: replace(of_runs()(), sweep=replace(EMPTY, **changes))
 
 
-def of_turns(disturbed: float = 0.0, **turn: Any) -> Callable[[], Evidence]:
-    """Evidence whose turns are all this one. disturbed: the share of them that is."""
+def of_turns(disturbed: float = 0.0, **turn: Any) -> Callable[[], StudyFacts]:
+    """Facts whose turns are all this one. disturbed: the share of them that is."""
     taken = TakenTurn(turn=0, seconds=1.0, steps=1, **turn)
     return lambda: replace(of_runs()(), turns=Counted([taken], disturbed))
 
 
-def of_numerics(by_design: bool) -> Callable[[], Evidence]:
+def of_numerics(by_design: bool) -> Callable[[], StudyFacts]:
     row = {"cell": DDP, "verdict": "not the same", "by_design": by_design}
     return lambda: evidence(runs_of({NONE: 5.0, DDP: 4.0}), numerics={"rows": [row]})
 
@@ -94,8 +94,12 @@ EXAMPLES = [
 ]
 
 
-@pytest.mark.parametrize("row", range(len(CAVEATS)))
+@pytest.mark.parametrize("row", range(len(NOTES)))
 def test_every_row_of_the_table_has_an_example_that_it_speaks_of(row: int) -> None:
-    sentences = CAVEATS[row].sentences(EXAMPLES[row]())
+    sentences = NOTES[row].sentences(EXAMPLES[row]())
     assert len(sentences) == 1
     assert sentences[0].endswith(".")
+
+
+def test_a_study_without_any_of_these_has_no_note() -> None:
+    assert notes(of_runs()()) == []

@@ -1,0 +1,145 @@
+"""What would make an answer surer: the command that measures more, and how long it takes."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from ninefold.answer.answer import NextStep
+from ninefold.answer.decision import Decision
+from ninefold.answer.needed import rounds_for_best, seeds_for_scores
+from ninefold.answer.runs import finite
+from ninefold.answer.study_facts import StudyFacts
+from ninefold.numbers import counted, listed_and
+from ninefold.stats.verdicts import OPEN
+from ninefold.study_record import StudyRecord
+from ninefold.words import key_of
+
+MAX_SEEDS = 20  # seeds in all that a command proposes at most
+
+
+@dataclass(frozen=True)
+class NextSteps:
+    """What a study may measure further.
+
+    sweep: what it recorded of itself. command: that began it, as its user may read it.
+    folder: its own, if it can be resumed; empty of a recording, which has no run folders.
+    """
+
+    sweep: StudyRecord
+    command: str
+    folder: str
+
+    def surer(self, found: Decision[StudyFacts]) -> NextStep | None:
+        """What measures more; None where the answer is decided, or more would not change it."""
+        facts, sweep = found.facts, self.sweep
+        if not sweep.command or not (sweep.rounds or sweep.timing):
+            return None
+        if facts.unfinished and self.folder:
+            words = self._budget(_seconds_of_a_seed(facts) or 0.0)
+            return self._step(words, None, "The study is not finished.")
+        asked = found.unscored if facts.asks_time else facts.open_scores
+        if facts.scored and asked:
+            tests = [test for test in facts.comparison.safety if test.cell in asked]
+            done = max((test.n for test in tests), default=0)
+            open_ = [test for test in tests if test.verdict == OPEN]
+            needed = seeds_for_scores(open_, facts.settings, MAX_SEEDS)
+            seeds = needed or min(2 * done, MAX_SEEDS)
+            would = "would" if needed else "may"
+            text = f"Scores are open: {counted(seeds, 'seed')} in all {would} decide them."
+            return self.of_seeds([facts], seeds, text) if seeds > done else None
+        if found.decided or not facts.timed or found.named is None:
+            return None
+        return self.of_time(facts, found)
+
+    def of_seeds(self, found: Sequence[StudyFacts], seeds: int, text: str) -> NextStep | None:
+        """What trains so many seeds in all; None where nothing can. text: what they are for."""
+        sweep = self.sweep
+        if not sweep.command:
+            return None
+        # A resumed study goes on with the seeds that it has run; a round may have been repeated.
+        own = list(dict.fromkeys(e.seed for e in sweep.rounds if isinstance(e.seed, int)))
+        after = max(own, default=-1) + 1
+        words = {"seed": ",".join(map(str, [*own, *range(after, after + seeds - len(own))]))}
+        if isinstance(self._setting("rounds"), int):
+            words["study.rounds"] = str(seeds)
+        each = sum(_seconds_of_a_seed(facts) or 0.0 for facts in found)
+        further = each * (seeds - (len(sweep.rounds) if self.folder else 0))
+        words |= self._budget(further)
+        return self._step(words, further / 60 if each else None, text)
+
+    def of_time(
+        self, facts: StudyFacts, found: Decision[StudyFacts] | None = None
+    ) -> NextStep | None:
+        """What measures more of the times of a study; None where nothing can.
+
+        found: the decision, if the study asks for the fastest.
+        """
+        sweep = self.sweep
+        if not sweep.command or facts.group.on_hosts > 1:
+            return None
+        if not facts.timed:
+            words = {"study.ask": "[time,score]"}
+            return self._step(words, None, "This also compares speed, interleaved.")
+        budget = finite(self._setting("time_budget"))
+        if budget is None or (self.folder and sweep.timing_ended == "rounds"):
+            return None
+        made = counted(len(sweep.timing), "round")
+        if not self.folder:
+            text = f"{made} were made: a study of twice the time tells more."
+            return self._step({"study.time_budget": f"{2 * budget:g}"}, 2 * budget, text)
+        # study.time_budget is that of all commands of a study together.
+        spent = sweep.timing_seconds / 60
+        each, text = spent / max(len(sweep.timing), 1), "further ones are added to them"
+        more = max(budget, 2 * each)  # at least two rounds fit
+        if found and (needed := rounds_for_best(found)):
+            more = max(each * (needed - len(sweep.timing)), 2 * each)
+            text = f"{needed} in all would decide it"
+        words = {"study.time_budget": f"{math.ceil(100 * (spent + more)) / 100:g}"}
+        return self._step(words, more, f"{made} so far: {text}.")
+
+    def _setting(self, name: str) -> object:
+        return self.sweep.settings.get("study", {}).get(name)
+
+    def _budget(self, further: float) -> dict[str, str]:
+        """The budget of a command that trains so many seconds more: none if it would end it."""
+        budget, sweep = finite(self._setting("budget")), self.sweep
+        spent = sweep.wall_seconds - sweep.timing_seconds if self.folder else 0.0
+        ends = budget is not None and spent + further > 60 * budget
+        return {"study.budget": "null"} if ends else {}
+
+    def _step(self, words: Mapping[str, str], minutes: float | None, text: str) -> NextStep:
+        """The study's command with these keys in place of its own, and no folder but theirs."""
+        if self.folder:
+            words = {"study.resume": self.folder, **words}
+        try:
+            kept = shlex.split(self.command)
+        except ValueError:
+            kept = self.command.split()
+        replaced = ("study.resume", "hydra.sweep.dir", *words)
+        kept = [word for word in kept if key_of(word) not in replaced]
+        # A word whose folder a report does not repeat is one to fill in: dataset.root=DATASET_ROOT.
+        gaps = [found[1] for word in kept if (found := re.match(r"([\w.]+)=\.\.\.", word))]
+        names = {key: key.replace(".", "_").upper() for key in gaps}
+        filled = {key: f"{key}={name}" for key, name in names.items()}
+        kept = [filled.get(word.partition("=")[0], word) for word in kept]
+        if names:
+            text += f" Put your own path in place of {listed_and(list(names.values()))}."
+        command = shlex.join([*kept, *(f"{key}={value}" for key, value in words.items())])
+        return NextStep(command, minutes, text)
+
+
+def _seconds_of_a_seed(facts: StudyFacts) -> float | None:
+    """How long one run of each cell took."""
+    total = 0.0
+    for cell in facts.cells:
+        runs = [run for run in facts.group.completed(cell) if not run.timed]
+        known = [run.total_seconds for run in runs if run.total_seconds]
+        if not known:
+            return None
+        total += fmean(known)
+    return total

@@ -1,0 +1,320 @@
+"""What limits the answer of a study, as a table: add yours to `NOTES`, where it is to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from ninefold.answer.cell import PLAIN, Cell, plainness
+from ninefold.answer.runs import Run, RunGroup
+from ninefold.answer.study_facts import WRAPPER, Named, StudyFacts
+from ninefold.errors import one_line
+from ninefold.numbers import listed_and, three_digits
+from ninefold.result import AS_FLOAT32, ON_GPU, ONE_THREAD, SLOW
+from ninefold.tournament.taken import AROUND, OTHERS
+from ninefold.types import LEAST_ROUNDS
+
+UNEVEN = 1.1  # times the memory of the GPU that holds least, from which on the most is told
+# The same of load, and of a process's memory: rank 0 also logs and saves, up to 1.18 times there.
+UNEVEN_WORK = 1.25
+GIB = 2**30
+TOLD = 0.1  # share of the turns from which on it is told that they were left out
+LEFT_OUT = {
+    OTHERS: "other programs used the CPUs during {}",
+    AROUND: "the machine was slow during {}",
+}
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that limits an answer.
+
+    when: what the runs have of it; nothing where it does not hold. Of a list each has a sentence.
+    say: the sentence. In it {0} is what `when` returns, {plain} the baseline, {score} that of the
+        task; `{0:trains|train}` chooses by how many configurations `when` returns.
+    """
+
+    when: Callable[[StudyFacts], Any]
+    say: str = "{0}"
+
+    def sentences(self, facts: StudyFacts) -> list[str]:
+        found, known = self.when(facts), {"plain": facts.label(PLAIN), "score": facts.group.score}
+        each = found if isinstance(found, list) else [found] if found else []
+        return [self.say.format(one, **known) for one in each]
+
+
+# What the rows ask that takes more than an expression.
+
+
+def _notes(facts: StudyFacts, holds: Callable[[str], bool]) -> list[str]:
+    """Notes of the runs that it holds for, each once."""
+    return list(filter(holds, dict.fromkeys(n for run in facts.group.runs for n in run.notes)))
+
+
+def _who_waits(facts: StudyFacts, waits: Callable[[Cell], bool]) -> str:
+    """Who waits, with the verb: `ddp, fp32 waits`; nothing if nobody does."""
+    cells = list(filter(waits, facts.cells))
+    if cells and cells == facts.cells:
+        return "Every configuration waits"
+    return f"{found} {found:waits|wait}" if (found := facts.named(cells)) else ""
+
+
+def _quiet(facts: StudyFacts) -> bool:
+    """Whether the cells took turns, most of which other programs left alone."""
+    return facts.timed and not facts.turns.swamped and not facts.turns.busy
+
+
+def _used(facts: StudyFacts) -> str:
+    """What other programs used."""
+    share = facts.others_by_round if facts.turns.others is None else facts.turns.others
+    return f"Other programs used {100 * (share or 0.0):.0f} % of the CPU time"
+
+
+def _left_out(facts: StudyFacts) -> str:
+    """Which share of the turns does not count, and why; nothing of a small one."""
+    shares = facts.turns.left_out
+    if not shares or sum(shares.values()) < TOLD:
+        return ""
+    why = listed_and([LEFT_OUT[why].format(f"{100 * of:.0f} %") for why, of in shares.items()])
+    return f"{100 * sum(shares.values()):.0f} % of the turns were left out: {why}"
+
+
+def _disturbed(facts: StudyFacts) -> list[str]:
+    """The cells that too few rounds could time: in how many, of how many."""
+    of = {cell: sum(run.timed for run in facts.group.completed(cell)) for cell in facts.cells}
+    counted = {cell: len(facts.seconds.get(cell, {})) for cell in of}
+    return [
+        f"{facts.label(cell)} could be timed undisturbed in {counted[cell]} of {of[cell]} rounds"
+        for cell in of
+        if of[cell] >= LEAST_ROUNDS and counted[cell] < LEAST_ROUNDS
+    ]
+
+
+def _short_steps(facts: StudyFacts) -> str:
+    """The cells that a wrapper's own work was added to, and how long their steps are."""
+    steps = [facts.group.step_seconds(first) for first, _ in facts.uncontrolled]
+    known = [step for step in steps if step is not None]
+    if (found := facts.named([copy for _, copy in facts.uncontrolled])) is None:
+        return ""
+    return (
+        f"{found} {found:repeats|repeat} the work of none and {found:is|are} no A/A control here: "
+        f"on a GPU DataParallel itself takes up to {1e3 * WRAPPER:g} ms of a step, which is "
+        f"{1e3 * min(known):.2g} ms long"
+    )
+
+
+def _whole_batch(facts: StudyFacts) -> str:
+    """The cells whose batch norm sees a part of a batch, and the settings by which it sees all."""
+    cells = facts.batch_norm()
+    chunked = [cell in facts.chunked() for cell in cells]
+    settings = ["parallel.chunks=1"] * any(chunked)
+    settings += ["parallel.sync_batchnorm=true"] * (not all(chunked))
+    found, score, whole = facts.named(cells), facts.group.score, " or ".join(settings)
+    costs = f"their {score} shows whether that costs anything"
+    return f"{found}: {costs} ({whole} uses the whole batch)" if found else ""
+
+
+def _untimed(facts: StudyFacts) -> str:
+    """Cells that were not timed, and whose work they repeat."""
+    left, bases = sorted(facts.sweep.untimed), sorted(set(facts.sweep.untimed.values()))
+    found = Named(listed_and(left), len(left))
+    why = f"as {found:it only repeats|they only repeat} the work of {listed_and(bases)}"
+    return f"{found} {found:was|were} not timed, {why}" if left else ""
+
+
+def _uneven_memory(kind: str, least: float) -> Callable[[StudyFacts], str]:
+    """Which cells have a GPU or a process that holds more than others do, as dp's first GPU."""
+
+    def when(facts: StudyFacts) -> str:
+        found = _uneven(facts.group, kind, lambda run: run.peak_memory_bytes, least)
+        said = [
+            f"{kind} {number} of {facts.label(cell)} holds {most / low:.2g} times what the one "
+            f"with the least does ({three_digits(most / GIB)} and {three_digits(low / GIB)} GiB)"
+            for cell, number, most, low in found
+        ]
+        return listed_and(said)
+
+    return when
+
+
+def _uneven_load(facts: StudyFacts) -> str:
+    """Which cells have a GPU or a process that is busier than others are."""
+    said = [
+        f"GPU {number} of {facts.label(cell)} is at work {most:.0%} of the time, "
+        f"the idlest {low:.0%}"
+        for cell, number, most, low in _uneven(facts.group, "GPU", lambda run: run.load)
+    ]
+    said += [
+        f"process {number} of {facts.label(cell)} takes {three_digits(most)} CPU seconds a second, "
+        f"the idlest {three_digits(low)}"
+        for cell, number, most, low in _uneven(facts.group, "process", lambda run: run.load)
+    ]
+    return listed_and(said)
+
+
+def _uneven(
+    group: RunGroup, kind: str, of: Callable[[Run], Sequence[float]], least: float = UNEVEN_WORK
+) -> Iterator[tuple[Cell, int, float, float]]:
+    """Cells in which a device has `least` times another's value: its number, the two values.
+
+    kind: of devices, GPU or process (on a CPU). of: a value for each device of a run; those of the
+    runs of a cell are averaged, so that one disturbed run tells nothing.
+    """
+    of_cells: dict[Cell, list[Sequence[float]]] = {}
+    for run in group.runs:
+        kinds = {"process" if device == "cpu" else "GPU" for device in run.devices}
+        if kinds == {kind} and (values := of(run)):
+            of_cells.setdefault(run.cell, []).append(values)
+    for cell, rows in sorted(of_cells.items(), key=lambda item: plainness(item[0])):
+        if len({len(row) for row in rows}) > 1:
+            continue
+        means = [fmean(column) for column in zip(*rows, strict=True)]
+        if len(means) > 1 and min(means) > 0 and max(means) > least * min(means):
+            yield cell, means.index(max(means)), max(means), min(means)
+
+
+def _measures_all_but_the_default(facts: StudyFacts) -> bool:
+    """Whether it has fp32 or tf32 on a GPU with TF32, and not PyTorch's default."""
+    runs = [run for run in facts.group.runs if {*run.devices} - {"cpu"}]
+    default = any(run.tf32_convolutions and not run.tf32 for run in runs)
+    has = any(run.dtype == "float32" and run.tf32_convolutions is not None for run in runs)
+    return has and not default
+
+
+NOTES = (
+    Note(
+        lambda facts: facts.named(facts.other_losses()),
+        "The loss of a batch is not the mean of the losses of its parts (a sum, weights, ignored "
+        "targets, or a comparison of examples): each process has a part, so that {0} "
+        "{0:trains|train} on other gradients than one process does. These are times of another "
+        "experiment. A loss that returns a number for each example is averaged alike.",
+    ),
+    Note(lambda facts: _notes(facts, lambda note: note.startswith((ON_GPU, *SLOW)))),
+    # How the times were taken
+    Note(_short_steps, "{0}. Longer steps, as of a larger batch, would make it one."),
+    Note(
+        lambda facts: not facts.scored,
+        "Only speed was compared: whether a configuration keeps the score is not known.",
+    ),
+    Note(
+        lambda facts: facts.open_scores and {*map(len, facts.scores.values())} == {1},
+        "Each {score} is of one seed: whether a configuration keeps it is open, and takes more "
+        "seeds.",
+    ),
+    Note(
+        lambda facts: (
+            facts.scored
+            and not facts.settings.margin
+            and len(facts.cells) > 1
+            and ", in ".join(["report.margin sets that", *filter(None, [facts.group.scoring.unit])])
+        ),
+        "No margin is set for the {score}: it counts as kept only if any loss is ruled out. {0}.",
+    ),
+    Note(
+        lambda facts: not facts.asks_time and facts.group.on_hosts < 2,
+        "Times are of full training runs, not interleaved: study.ask=[time] compares speed.",
+    ),
+    Note(
+        lambda facts: not facts.asks_time and facts.group.on_hosts > 1,
+        "Times are of full training runs, not interleaved: runs on several hosts cannot be "
+        "interleaved.",
+    ),
+    Note(
+        lambda facts: facts.timed and facts.sweep.timing_groups > 1 and facts.sweep.timing_groups,
+        "Not all configurations could be alive at once, for want of memory or on a GPU that takes "
+        "one process at a time: they were timed in {0} groups. What changed between the groups of "
+        "a round does not cancel.",
+    ),
+    # Other programs on the machine
+    Note(
+        lambda facts: facts.timed and facts.turns.swamped and _used(facts),
+        "{0}: this says little about the machine alone.",
+    ),
+    Note(
+        lambda facts: facts.timed and facts.turns.busy and not facts.turns.swamped and _used(facts),
+        "{0} throughout. These are times under that load; configurations whose threads wait for "
+        "each other lose most. For this machine alone, run it again when it is quiet.",
+    ),
+    Note(lambda facts: _quiet(facts) and _left_out(facts), "{0}."),
+    Note(
+        lambda facts: (
+            _quiet(facts)
+            and facts.turns.others is None
+            and sum(facts.turns.left_out.values()) < TOLD < (facts.others_by_round or 0.0)
+            and _used(facts)
+        ),
+        "{0} during the turns; in which of them is not known.",
+    ),
+    Note(lambda facts: _quiet(facts) and _disturbed(facts), "{0}."),
+    Note(lambda facts: _notes(facts, lambda note: note.endswith(ONE_THREAD))[:1]),
+    Note(lambda facts: _notes(facts, lambda note: note == AS_FLOAT32)),
+    # What is not compared with the rest
+    Note(_untimed, "{0}."),
+    Note(
+        lambda facts: facts.named(facts.other_numerics()),
+        "{0} {0:does|do} not compute what {plain} does: "
+        "{0:it is another experiment|they are other experiments}, not another way of doing this "
+        "one.",
+    ),
+    Note(_whole_batch, "Batch norm computes its statistics over a part of each batch in {0}."),
+    Note(lambda facts: facts.named(facts.failed), "Not every run ended well: {0}."),
+    # What else the times and the memory depend on
+    Note(
+        lambda facts: _who_waits(facts, facts.waits_for_data),
+        "{0} for data: faster loading would change the times.",
+    ),
+    Note(
+        _measures_all_but_the_default,
+        "PyTorch's own default lies between fp32, which is without TF32, and tf32: it computes "
+        "convolutions alone in TF32. amp=default measures it.",
+    ),
+    Note(
+        lambda facts: len({bool(run.resident_bytes) for run in facts.group.runs if run.ok}) > 1,
+        "Some runs took their examples from the GPU and others from the host: dataset.resident "
+        "makes them agree.",
+    ),
+    Note(
+        lambda facts: any(
+            run.backend == "nccl" and run.peak_memory_bytes for run in facts.group.runs
+        ),
+        "The peak memory of a GPU is what tensors took in PyTorch's allocator: the buffers of "
+        "NCCL and of CUDA graphs, and CUDA's context, come on top of it.",
+    ),
+    Note(
+        _uneven_memory("GPU", UNEVEN),
+        "Memory is spread unevenly, and the fullest GPU limits the batch: {0}.",
+    ),
+    Note(
+        _uneven_memory("process", UNEVEN_WORK),
+        "Memory is spread unevenly, and the memory of a host has to hold the fullest process: {0}.",
+    ),
+    Note(_uneven_load, "Load is spread unevenly, and the others wait for the busiest: {0}."),
+    Note(
+        lambda facts: _who_waits(facts, facts.waits_for_host),
+        "{0} for the host: the GPU has done a step almost as soon as the host has queued its "
+        "operations. Fewer or longer operations, as with a larger batch_size or "
+        "compile.mode=reduce-overhead, would change the times. Turns slow such a step: speedups "
+        "may be up to 10 % too small.",
+    ),
+    Note(
+        lambda facts: any(run.random_inputs for run in facts.group.runs),
+        "The images are random: their {score} says nothing about a real dataset.",
+    ),
+)
+
+
+def notes(facts: StudyFacts) -> list[str]:
+    """Return what limits the answer, in a sentence each, the most important first."""
+    return [sentence for note in NOTES for sentence in note.sentences(facts)]
+
+
+def several_groups(group: RunGroup, count: int, most: bool) -> str:
+    """Return which of several groups the answer is of."""
+    best = f"has the best {group.score}" if group.training else "comes first"
+    why = "has the most of them" if most else f"{best} of those with as many"
+    return (
+        f"Runs of {count} different conditions are never averaged together; the answer is of "
+        f"{one_line(group.title)}, which {why}."
+    )

@@ -1,0 +1,378 @@
+"""What the lead of a study's answer rests on: chips beside it, reasons below it, what trains it."""
+
+from __future__ import annotations
+
+from ninefold.answer.answer import Chip, Compared
+from ninefold.answer.cell import PLAIN, Cell
+from ninefold.answer.decision import Decision
+from ninefold.answer.leads import compared_by_score, same_share, verdict_of_score
+from ninefold.answer.study_facts import (
+    FAILED_RUN,
+    NEEDLESS,
+    OTHER_LOSS,
+    OTHER_NUMERICS,
+    SHORT_WEIGHTS,
+    UNSCALED,
+    StudyFacts,
+)
+from ninefold.answer.words import percent
+from ninefold.numbers import (
+    capitalized,
+    counted,
+    difference,
+    difference_with_unit,
+    listed_and,
+    plural,
+    score_text,
+    three_digits,
+    times_as_fast,
+    unit_of_difference,
+    with_article,
+    with_unit,
+    within_margin,
+)
+from ninefold.stats.statistics import estimate
+from ninefold.stats.verdicts import FAILED, OPEN, PASSED, UNDECIDED, Estimate
+
+MAX_CHIPS = 3  # beside the lead: more are not taken in at a glance
+MAX_NAMED = 3  # configurations that a sentence names one by one
+NOISY = 0.5  # share of a mean from which on its interval says nothing
+_NEVER_NAMED = {
+    UNSCALED: "Not named without a score: small gradients of float16 underflow without a "
+    "GradScaler",
+    SHORT_WEIGHTS: "Not named without a score: a small update is lost in a weight of bfloat16",
+    OTHER_LOSS: "Not named without a score, as the loss of a part of a batch is another one",
+    NEEDLESS: "Never named, as only float16 needs a GradScaler",
+}
+
+
+def chips(found: Decision[StudyFacts]) -> list[Chip]:
+    """Return how sure the answer is, and what it costs in score and memory."""
+    facts, cell = found.facts, found.named
+    if cell is None:
+        return []
+    if not found.decided:
+        possible = facts.labels(found.may_be)
+        if len(found.may_be) > MAX_NAMED:
+            possible = f"{len(found.may_be)} of {len({*found.candidates, *found.unscored})}"
+        return [
+            Chip("still possible", possible, "open"),
+            Chip("fastest so far", facts.label(cell), "open"),
+            *_least_memory(found, cell),
+        ]
+    said = []
+    speed = facts.speedup(cell)
+    if speed and speed.verdict == "faster" and speed.low is not None:
+        name = f"speedup over {facts.label(PLAIN)}"
+        said.append(Chip(name, _with_interval(speed), "good"))
+    if found.chance is not None:
+        sure = f"{percent(found.chance)} that nothing is {same_share(facts)} faster"
+        said.append(Chip("confidence", sure, "good"))
+    said += _chip_of_score(facts, cell)
+    if cell != PLAIN and {cell, PLAIN} <= facts.memory.keys():
+        share = round(100 * (facts.memory[cell] / facts.memory[PLAIN] - 1))
+        text = f"{abs(share)} % {'less' if share < 0 else 'more'}" if share else "the same"
+        said.append(Chip("memory", text, "good" if share <= 0 else "open"))
+    return said[:MAX_CHIPS]  # the table has the others
+
+
+def _chip_of_score(facts: StudyFacts, cell: Cell) -> list[Chip]:
+    name = facts.group.score
+    if not facts.scored:
+        return [Chip(name, "not asked for", "open")]
+    if (score := _score_of(facts, cell)) is None:
+        return []
+    seeds = len(facts.scores.get(cell, {}))
+    if seeds < 2 or (cell == PLAIN and facts.open_scores):  # nothing is shown of it
+        return [Chip(name, f"{score}; open: {counted(seeds, 'seed')}", OPEN)]
+    return [Chip(name, score, "good")]
+
+
+def _least_memory(found: Decision[StudyFacts], cell: Cell) -> list[Chip]:
+    """Which takes the least memory of those that may be the fastest and look the same so far."""
+    facts, memory = found.facts, found.facts.memory
+    speeds = {other: facts.speedup(other, cell) for other in found.may_be if other in memory}
+    same = 1 + facts.settings.same
+    near = [other for other, speed in speeds.items() if speed and speed.value * same >= 1]
+    if len(near) < 2:
+        return []
+    least = min(near, key=lambda other: memory[other])
+    return [Chip("as fast so far, with the least memory", facts.label(least), "open")]
+
+
+def chips_of_scores(facts: StudyFacts) -> list[Chip]:
+    """Return what a study of scores alone allows for, and that it tells no times."""
+    return [
+        Chip("kept means", _kept(facts), "even"),
+        Chip("times", "not interleaved: no verdict", "open"),
+    ]
+
+
+def reasons(found: Decision[StudyFacts]) -> list[str]:
+    """Return what the lead rests on."""
+    facts, cell = found.facts, found.named
+    if cell is None:
+        return [_what_to_do(facts)]
+    seconds = estimate(facts.seconds[cell])
+    took = f"{three_digits(seconds.mean or 0.0)} s per epoch ({_uncertainty(seconds, facts.unit)})"
+    said = [f"{facts.label(cell)} takes {took}."]
+    if cell != PLAIN and (speed := facts.speedup(cell)) is not None:
+        said.append(f"It is {_over_plain(found, speed)}.")
+    if found.decided and cell != PLAIN and facts.scored:
+        said.append(_why_safe(facts, cell))
+    if not found.decided:
+        said += _open_to(found, cell)
+    said += _behind(found, cell)
+    said += _exclusions(facts)
+    if found.decided and found.chance is not None:
+        said.append(_sure(found, cell))
+    if len(found.rivals) > 1:
+        said.append(_acceptable(facts))
+    return said
+
+
+def _what_to_do(facts: StudyFacts) -> str:
+    """What to do where no configuration may be named."""
+    if not facts.seconds:
+        return "Fix what failed and run it again."
+    if PLAIN in facts.scores:
+        return "More seeds may show it."
+    return (
+        f"The {facts.group.score} of the others is compared with that of {facts.label(PLAIN)}: "
+        f"run it with parallel={PLAIN.parallel} amp={PLAIN.amp}."
+    )
+
+
+def _over_plain(found: Decision[StudyFacts], speed: Compared) -> str:
+    """How many times as fast as the baseline the named configuration is, with its interval."""
+    facts = found.facts
+    text = f"{speed.value:.2f} times as fast as {facts.label(PLAIN)}"
+    if not speed.interval:
+        return f"{text} (interval not known yet)"
+    shown = speed.verdict in ("faster", "slower", "tie") or PLAIN in found.out
+    ends = f"{facts.settings.confidence:.3g} % interval {speed.interval}"
+    return f"{text} ({ends}){'' if shown else ': not shown to differ'}"
+
+
+def _open_to(found: Decision[StudyFacts], named: Cell) -> list[str]:
+    """Which configurations may be the fastest, and what is open of them."""
+    facts, score = found.facts, found.facts.group.score
+    names = [
+        f"{facts.label(cell)}{f' (its {score} is open)' if cell in found.unscored else ''}"
+        for cell in found.may_be
+    ]
+    said = [f"Still possible: {'; '.join(names)}."]
+    for cell in found.unscored:
+        keeps = f"{facts.label(cell)} keeps {with_article(score)} (shown to be {_kept(facts)})"
+        text = f"Whether {keeps} is open: more seeds may decide it."
+        speed = facts.speedup(cell, named)
+        if speed and speed.high is not None and speed.high < 1:
+            text += (
+                f" It looks slower ({_with_interval(speed)} times as fast): if more rounds "
+                "show that, its score does not matter."
+            )
+        said.append(text)
+    return said
+
+
+def _behind(found: Decision[StudyFacts], cell: Cell) -> list[str]:
+    """How each other configuration that is not left out compares with the named one."""
+    facts, score = found.facts, found.facts.group.score
+    others = {
+        other: speed
+        for other in found.rivals
+        if other != cell and facts.excluded(other) is None
+        if (speed := facts.speedup(other, cell)) is not None
+    }
+    lost = [other for other in others if facts.safe[other] == "worse"]
+    verdicts = {other: speed.verdict for other, speed in others.items()}
+    slower = [other for other in others if verdicts[other] == "slower" or other in found.out]
+    said = []
+    if slower:
+        shown = [f"{facts.label(other)} {others[other].value:.2f}" for other in slower]
+        said.append(f"Shown to be slower (its speed is 1): {'; '.join(shown)}.")
+        if by_best := [other for other in slower if verdicts[other] != "slower"]:
+            said.append(
+                f"Of these, the test for the fastest alone shows {facts.labels(by_best)}: it "
+                "asks in one direction, among the acceptable ones, and can decide where the "
+                "interval of a pair still reaches 1."
+            )
+    if tied := [other for other in others if verdicts[other] == "tie" and other not in lost]:
+        said.append(f"As fast: {facts.labels(tied)}.")
+    for other in (other for other in others if verdicts[other] == "faster"):
+        why = f"worse{_loss(facts, other)}" if other in lost else "not shown to be kept"
+        said.append(f"{facts.label(other)} is faster, but its {score} is {why}.")
+    if out := [o for o in lost if o not in slower and verdicts[o] != "faster"]:
+        said.append(f"Eliminated, as {score} is lost: {facts.labels(out)}.")
+    unclear = [o for o in others if verdicts[o] in UNDECIDED and o not in (*slower, *lost)]
+    unclear = [other for other in unclear if other != PLAIN or facts.speedup(cell) is None]
+    if unclear:
+        shown = [f"{facts.label(other)} {_with_interval(others[other])}" for other in unclear]
+        more = len(shown) - MAX_NAMED
+        rest = f", and {counted(more, 'further one')}" if more > 0 else ""
+        said.append(f"Open (its speed is 1): {'; '.join(shown[:MAX_NAMED])}{rest}.")
+    return said
+
+
+def _acceptable(facts: StudyFacts) -> str:
+    """What counts as acceptable."""
+    known = " and that computes the same"
+    if facts.scored:
+        score = f"{facts.group.score} is shown to be {_kept(facts)}"
+        known = f", that computes the same, and whose {score}"
+    return f"Acceptable is a configuration whose runs all ended well{known}."
+
+
+def _sure(found: Decision[StudyFacts], cell: Cell) -> str:
+    """What the confidence is of."""
+    facts = found.facts
+    text = (
+        f"The confidence is that no acceptable configuration is more than {same_share(facts)} "
+        "faster: on this machine, with this model, batch size and version of torch. It says "
+        "nothing about longer training or other hardware."
+    )
+    speeds = {
+        other: speed.value
+        for other in found.rivals
+        if other != cell and (speed := facts.speedup(other, cell)) is not None
+    }
+    if facts.comparison.floor and speeds:
+        closest = max(speeds, key=lambda other: speeds[other])
+        text += (
+            f" The closest, {facts.label(closest)}, is {speeds[closest]:.2f} times as fast; "
+            f"the check is off by {_floor(facts)}."
+        )
+    return text
+
+
+def reasons_of_scores(facts: StudyFacts) -> list[str]:
+    """Return how the score of each configuration compares with the baseline's."""
+    words = {"safe": "kept", "worse": "lost"}
+    said = [
+        f"{facts.label(cell)}: {_score_of(facts, cell) or 'not known'} "
+        f"({words.get(verdict, verdict)})."
+        for cell in compared_by_score(facts)
+        for verdict in [verdict_of_score(facts, cell)]
+    ]
+    return said + _exclusions(facts)
+
+
+def control_text(facts: StudyFacts) -> str:
+    """Return what the A/A control says of the measurement of time; empty where there is none."""
+    control = facts.comparison.control if facts.asks_time else None
+    if control is None:
+        return ""
+    doubles = listed_and(list(dict.fromkeys(second.parallel for _, second in control.pairs)))
+    why = "too few rounds" if control.low is None else f"interval beyond {same_share(facts)}"
+    why = "" if control.state in (PASSED, FAILED) else f" ({why})"
+    text = f"A/A test {control.state}{why}: {doubles} does the work of none here and is "
+    return text + times_as_fast(control.speedup, control.low, control.high)
+
+
+def check(facts: StudyFacts) -> str:
+    """Return what the A/A control says, and what follows."""
+    if not facts.asks_time:
+        return ""
+    control, text, same = facts.comparison.control, control_text(facts), same_share(facts)
+    if control is None:
+        return (
+            "No two configurations do the same work here, so nothing checks the measurement itself."
+        )
+    if control.resolution is None:
+        return f"{text}."
+    follows = {
+        PASSED: f", within {same}.",
+        FAILED: f", not within {same}: something besides the configurations changes the times.",
+    }.get(control.state, ".")
+    if not facts.comparison.floor:
+        return text + follows
+    below = f"no difference of time below {_floor(facts)}"
+    return f"{text}{follows} By this test {below} counts as faster or slower."
+
+
+def _floor(facts: StudyFacts) -> str:
+    """The noise floor in percent."""
+    return f"{100 * facts.comparison.floor:.1f} %"
+
+
+def _kept(facts: StudyFacts) -> str:
+    """What a score is shown to be that is kept: how far from the baseline's at most."""
+    scoring, margin = facts.group.scoring, facts.settings.margin
+    return within_margin(margin, scoring.mark, scoring.better, facts.label(PLAIN))
+
+
+def _exclusions(facts: StudyFacts) -> list[str]:
+    """Why configurations are left out, but for those that do another one's work: see `check`."""
+    why = {cell: facts.excluded(cell) for cell in facts.cells}
+    said = []
+    for cell, reason in why.items():
+        name = facts.label(cell)
+        if reason == FAILED_RUN:
+            said.append(f"{name} is left out: a run of it ended as {facts.failed[cell]}.")
+        elif reason == OTHER_NUMERICS:
+            text = f"{name} is left out: its first steps do not compute the same."
+            said.append(f"{text} {facts.other_numerics()[cell]}".strip())
+    for kind, text in _NEVER_NAMED.items():
+        if cells := [cell for cell, reason in why.items() if reason == kind]:
+            said.append(f"{text}: {facts.labels(cells)}.")
+    return said
+
+
+def _with_interval(speed: Compared) -> str:
+    return f"{speed.value:.2f}{speed.interval and f' ({speed.interval})'}"
+
+
+def _uncertainty(found: Estimate, unit: str) -> str:
+    of = counted(found.n, unit)
+    if found.low is None or found.high is None or not found.mean:
+        return of
+    share = 0.5 * (found.high - found.low) / found.mean
+    if share > NOISY:
+        return f"{of}, too noisy to say how exactly"
+    shown = f"±{100 * share:.1f} %" if share >= 0.001 else "less than ±0.1 %"
+    return f"{of}, 95 % interval {shown}"
+
+
+def _score_of(facts: StudyFacts, cell: Cell) -> str | None:
+    """A configuration's score beside the baseline's, None where it is not known."""
+    unit = facts.group.scoring.mark
+    if cell == PLAIN:
+        mean = estimate(facts.scores.get(PLAIN, {})).mean
+        return None if mean is None else with_unit(score_text(mean, unit), unit)
+    safety = facts.safety(cell)
+    if safety is None or safety.difference is None:
+        return None
+    text = difference_with_unit(safety.difference, unit)
+    if safety.low is None or facts.safe[cell] != "safe" or safety.difference == safety.low == 0:
+        return text
+    bound = facts.group.scoring.sign * safety.low
+    if bound >= 0:
+        return f"{text}; no loss"
+    limit = difference(-bound, unit).lstrip("+")
+    return f"{text}; a loss above {limit} is ruled out"
+
+
+def _why_safe(facts: StudyFacts, cell: Cell) -> str:
+    unit = unit_of_difference(facts.group.scoring.mark)
+    allowed = with_unit(f"{facts.settings.margin:g}", unit)
+    seeds = (safety := facts.safety(cell)) and counted(safety.n, "seed")
+    score = f"{capitalized(facts.group.score)}: {_score_of(facts, cell)}"
+    return f"{score} ({seeds}; up to {allowed} would be allowed)."
+
+
+def _loss(facts: StudyFacts, cell: Cell) -> str:
+    safety = facts.safety(cell)
+    if safety is None or safety.difference is None:
+        return ""
+    return f": {difference_with_unit(safety.difference, facts.group.scoring.mark)}"
+
+
+def trains(facts: StudyFacts) -> list[str]:
+    """Return what the printed command trains."""
+    epochs, said = facts.group.epochs, facts.group.runs[0].settings
+    if epochs is None:
+        return []
+    text = f"It trains for {epochs:g} {plural(epochs, 'epoch')}, as the study did"
+    if limit := next((text for text in said if text.startswith("dataset.limit=")), None):
+        return [f"{text}, with {limit}: change epochs and dataset.limit for a real run."]
+    return [f"{text}: add epochs=N for a longer run."]

@@ -1,0 +1,109 @@
+"""The answer of a study, and whether it needs more rounds or runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ninefold.answer import leads, reasons
+from ninefold.answer.answer import Answer
+from ninefold.answer.cell import Cell
+from ninefold.answer.decision import Decision, decide, left_of_best, left_of_pairs
+from ninefold.answer.next_steps import NextSteps
+from ninefold.answer.runs import name_of
+from ninefold.answer.study_facts import StudyFacts
+from ninefold.stats.verdicts import OPEN
+from ninefold.tournament.contestant import Look
+
+CLOSE = 0.05  # a share that two configurations of which it is too close to call differ by at most
+FEW, NOISY = "few", "noisy"  # why it is open which is faster: else it is close
+
+
+def answer(facts: StudyFacts, steps: NextSteps) -> Answer:
+    """Return which configuration is the fastest; of whole runs, which keep the score."""
+    found = decide(facts)
+    more = steps.surer(found)
+    if not facts.asks_time:
+        return Answer(
+            leads.lead_of_scores(facts),
+            facts.scores_decided,
+            chips=reasons.chips_of_scores(facts),
+            reasons=reasons.reasons_of_scores(facts),
+            surer=more,
+        )
+    return Answer(
+        leads.lead(found),
+        found.decided,
+        found.named,
+        found.chance if found.decided else None,
+        reasons.chips(found),
+        reasons.reasons(found),
+        surer=more,
+    )
+
+
+def scores_are_decided(facts: StudyFacts) -> bool:
+    """Return whether more training runs, which tell scores alone, could not change the answer."""
+    return not (decide(facts).unscored if facts.asks_time else facts.open_scores)
+
+
+def look_at(found: Sequence[StudyFacts], pairs: str) -> Look:
+    """Return what is known after the timing rounds so far; cells as the study names them.
+
+    found: facts of the groups in which cells are timed, largest first. pairs: "best" asks for
+    the best cell only, "all" for a verdict on every pair.
+    """
+    if not found:
+        return Look(decided=False)
+    bests = [left_of_best(facts) for facts in found]
+    left = [set(own) for _, own in bests]
+    if pairs == "all":
+        left = [left_of_pairs(facts.comparison.seconds, facts.failed) for facts in found]
+    cells = {
+        name: run.cell
+        for facts, open_cells in zip(found, left, strict=True)
+        for run in facts.group.timing
+        if run.cell in open_cells and (name := name_of(run, facts.sweep))
+    }
+    first, best = found[0], bests[0][0]
+    names = (name_of(run, first.sweep) for run in first.group.timing if run.cell == best)
+    named = next(filter(None, names), best and str(best))
+    rank = first.simplicity
+    return Look(not any(left), named, sorted(cells, key=lambda name: (rank(cells[name]), name)))
+
+
+def role(found: Decision[StudyFacts], cell: Cell) -> str:
+    """Return what a configuration is to the answer: see `CellReport.role`."""
+    if not found.facts.asks_time:
+        return ""
+    if cell == found.named and found.decided:
+        return "named"
+    if cell in found.may_be and not found.decided:
+        return "open"
+    return "behind" if cell in found.out else "out"
+
+
+def against(found: Decision[StudyFacts], cell: Cell) -> str:
+    """Return how its time compares with the named one's: see `CellReport.against`."""
+    facts, best = found.facts, found.named
+    if not facts.asks_time or best is None or cell not in facts.seconds:
+        return ""
+    if cell == best:
+        return "named" if found.decided else _why_open(facts, cell, found.may_be)
+    verdict = facts.verdict(best, cell)
+    if cell in found.out or (verdict == "slower" and cell not in found.may_be):
+        return "slower"
+    if found.decided and verdict in ("tie", "faster"):
+        return verdict
+    return _why_open(facts, cell, [best])
+
+
+def _why_open(facts: StudyFacts, cell: Cell, others: Sequence[Cell]) -> str:
+    """Why it is open which is faster: too few rounds, too much noise, or hardly a difference."""
+    if facts.few:
+        return FEW
+    for other in others:
+        speed = facts.speedup(cell, other) if other != cell else None
+        low, high = (speed.low, speed.high) if speed else (1.0, 1.0)
+        if low is None or high is None or low < 1 - CLOSE or high > 1 + CLOSE:
+            return NOISY
+    return OPEN

@@ -1,0 +1,117 @@
+"""Builds the report from what was recorded: the answer, what it rests on, every run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import import_module
+
+from ninefold.answer import notes, study
+from ninefold.answer.answer import Answer
+from ninefold.answer.cell import Cell, plainness
+from ninefold.answer.decision import decide
+from ninefold.answer.reasons import trains
+from ninefold.answer.runs import Run
+from ninefold.answer.study_facts import StudyFacts
+from ninefold.errors import one_line
+from ninefold.extensions import ANSWERS
+from ninefold.report.data.cells import groups, largest_first
+from ninefold.report.data.conditions import conditions, machine, title
+from ninefold.report.data.recording import Recording
+from ninefold.report.data.retrain_command import train_command
+from ninefold.report.data.rounds import is_unfinished, why_not
+from ninefold.report.data.turns import turns_of
+from ninefold.report.groups import describe
+from ninefold.report.loop_settings import settings
+from ninefold.report.stats.facts import gather
+from ninefold.report.stats.numerics import summarize
+from ninefold.report.tree import VERSION, Note, Report
+
+
+def study_facts(recording: Recording) -> list[StudyFacts]:
+    """Return the facts of each group, largest first: the answer is of the first."""
+    runs, sweep = recording.runs, recording.sweep
+    unfinished, turns = is_unfinished(sweep, runs), turns_of(runs, sweep)
+    return [
+        gather(group, sweep, turns, summarize(recording.numerics, group.runs), unfinished)
+        for group in largest_first(groups(runs))
+    ]
+
+
+def build(recording: Recording, found: Sequence[StudyFacts], typed: str | None = None) -> Report:
+    """Return the report.
+
+    found: facts of all groups, as `study_facts` returns them. typed: what is typed for `train`,
+    quoted; None: what the study's command had.
+    """
+    runs, sweep, environment = recording.runs, recording.sweep, recording.environment
+    by_conditions = groups(runs)
+    compares = _other_answer(recording, found) is None
+    return Report(
+        version=VERSION,
+        title=title(environment),
+        question=one_line(sweep.question) if sweep.question else None,
+        command=None if sweep.command is None else one_line(sweep.command),
+        conditions=[one_line(phrase) for phrase in conditions(runs, environment)],
+        machine=machine(runs, environment),
+        answer=answer_of(recording, found, typed),
+        groups=[
+            describe(decide(facts), by_conditions.index(facts.group), compares, recording.points)
+            for facts in found
+        ],
+        notes=_notes(runs),
+        runs=runs,
+        uncounted={run.folder: why for run in runs if (why := why_not(run, sweep))},
+        environment=environment,
+    )
+
+
+def _other_answer(recording: Recording, found: Sequence[StudyFacts]) -> Answer | None:
+    """The answer of an extension, to another question than which configuration is the fastest.
+
+    Its function `answer` returns None where that was not asked.
+    """
+    for module in ANSWERS if found else ():
+        answer: Answer | None = import_module(module).answer(recording, found)
+        if answer is not None:
+            return answer
+    return None
+
+
+def others_decided(recording: Recording, found: Sequence[StudyFacts]) -> bool | None:
+    """Return whether more rounds cannot change the answer of an extension; None: it has none."""
+    asked = (import_module(module).decided(recording, found) for module in ANSWERS)
+    return next((known for known in asked if known is not None), None)
+
+
+def answer_of(
+    recording: Recording, found: Sequence[StudyFacts], typed: str | None = None
+) -> Answer:
+    """Return the answer, with what limits it and the command that trains. typed: as of `build`."""
+    if not found:
+        return Answer("No answer yet: no run counts.", False)
+    first, steps = found[0], recording.next_steps
+    other = _other_answer(recording, found)
+    answer, by_value = other or study.answer(first, steps), other and other.by_value
+    limits = [*answer.caveats, *notes.notes(first)]
+    if len(found) > 1 and not by_value:
+        most = first.group.ok > found[1].group.ok
+        limits.insert(0, notes.several_groups(first.group, len(found), most))
+    answer = replace(answer, caveats=limits)
+    if other and not other.decided and not by_value:
+        answer = replace(answer, surer=other.surer or steps.of_time(first))
+    cell = answer.cell
+    if not (answer.decided or by_value) or not isinstance(cell, Cell):
+        return answer
+    train = train_command(recording, cell, typed)
+    said = trains(first) if train and recording.folder else []
+    return replace(answer, train=train, trains=said, settings=settings(first, cell))
+
+
+def _notes(runs: Sequence[Run]) -> list[Note]:
+    """Every distinct note of the runs that count, in their order."""
+    cells: dict[str, set[Cell]] = {}
+    for run in runs:
+        for note in run.notes if run.counts else ():
+            cells.setdefault(note, set()).add(run.cell)
+    return [Note(one_line(note), sorted(held, key=plainness)) for note, held in cells.items()]

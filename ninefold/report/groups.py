@@ -1,0 +1,137 @@
+"""Builds the part of the report that is about one group of comparable runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from ninefold.answer import study
+from ninefold.answer.cell import PLAIN, Cell, plainness
+from ninefold.answer.decision import Decision
+from ninefold.answer.reasons import check, control_text
+from ninefold.answer.runs import RunGroup, phases
+from ninefold.answer.study_facts import COPY, StudyFacts
+from ninefold.errors import one_line
+from ninefold.report.data.curves import Point
+from ninefold.report.data.published import PublishedTable, published_table
+from ninefold.report.data.rounds import untimed
+from ninefold.report.stats.measures import (
+    BYTES,
+    SCORE_KEY,
+    SECONDS,
+    Measure,
+    of_figures,
+    of_score,
+    of_throughput,
+    to_target,
+)
+from ninefold.report.tree import CellReport, Curve, Figures, Group, MeasureInfo, Published
+from ninefold.stats.statistics import estimate
+
+MeasureFigures = tuple[MeasureInfo, Mapping[Cell, Figures]]  # and its figures by cell
+
+
+def describe(
+    found: Decision[StudyFacts], order: int, compares: bool, points: Sequence[Point]
+) -> Group:
+    """Return a group with its cells, verdicts, curves and rounds.
+
+    order: the group's place among all groups, as their conditions sort. compares: whether the
+        answer names one of these cells. points: evaluations of all runs.
+    """
+    facts, group = found.facts, found.facts.group
+    folders = {run.folder for run in group.runs}
+    own = [point for point in points if point.folder in folders]
+    measures = _measures(facts, own)
+    table = published_table(group.runs[0].study)
+    return Group(
+        title=one_line(group.title),
+        measures=[info for info, _ in measures],
+        cells=[_cell(found, cell, measures, compares) for cell in facts.cells],
+        comparison=facts.comparison,
+        settings=facts.settings,
+        target=facts.target,
+        check=check(facts),
+        control=control_text(facts),
+        numerics=facts.numerics,
+        curves=_curves(group, own),
+        score=group.score,
+        timing_rounds=len({run.round for run in group.timing}) or None,
+        others=facts.others_by_round if group.timing else None,
+        turns_left_out=sum(facts.turns.left_out.values()) if group.timing else 0,
+        order=order,
+        asks_time=facts.asks_time,
+        scaling=group.scaling,
+        untimed=untimed(facts.sweep),
+        published=_published(table, group.scoring.scale),
+        published_by=table.source,
+    )
+
+
+def _published(table: PublishedTable, scale: float) -> dict[Cell, Published]:
+    """A published table as figures like ours: its times as speedups over the baseline."""
+    plain = table.minutes.get(PLAIN)
+    speeds = {cell: plain / minutes for cell, minutes in table.minutes.items() if plain}
+    return {
+        cell: Published(speeds.get(cell), None if score is None else scale * score)
+        for cell in sorted({*speeds, *table.scores}, key=plainness)
+        for score in [table.scores.get(cell)]
+    }
+
+
+def _cell(
+    found: Decision[StudyFacts], cell: Cell, measures: list[MeasureFigures], compares: bool
+) -> CellReport:
+    """A cell. compares: whether the answer names such a cell."""
+    facts = found.facts
+    why = facts.excluded(cell)
+    trained = [run for run in facts.group.of(cell) if not run.timed]
+    return CellReport(
+        cell=cell,
+        status=facts.failed.get(cell),
+        seeds=len({run.seed for run in trained}),
+        measures={info.key: figures[cell] for info, figures in measures if cell in figures},
+        phases=phases(facts.group.completed(cell)),
+        label=facts.label(cell),
+        repeats=facts.no_op_of[cell] if why == COPY else None,
+        speedup=facts.speedup(cell),
+        role=study.role(found, cell) if compares else "",
+        against=study.against(found, cell) if compares else "",
+        excluded=why,
+    )
+
+
+def _measures(facts: StudyFacts, points: Sequence[Point]) -> list[MeasureFigures]:
+    group, target = facts.group, facts.target
+    way = [] if target is None else [to_target(target, points, group.scoring)]
+    usual = (SECONDS, of_throughput(group.runs), of_score(group.scoring), BYTES)
+    return [
+        (MeasureInfo(measure.key, measure.title, measure.unit, measure.better), figures)
+        for measure in (*usual, *of_figures(group.runs), *way)
+        if (figures := _figures(group, measure)) or measure.key == SCORE_KEY
+    ]
+
+
+def _figures(group: RunGroup, measure: Measure) -> dict[Cell, Figures]:
+    """A measure of each cell that has values."""
+    sources = measure.sources(group)
+    return {
+        cell: Figures(
+            **asdict(estimate(known)),
+            values={str(key): value for key, value in sorted(known.items())},
+            tried=len(sources[cell]),
+        )
+        for cell, known in measure.values(group).items()
+    }
+
+
+def _curves(group: RunGroup, points: Sequence[Point]) -> list[Curve]:
+    by_folder: dict[str, list[list[float | None]]] = {}
+    for point in points:
+        score = group.scoring.scale * point.score
+        by_folder.setdefault(point.folder, []).append([point.epoch, point.seconds, score])
+    return [
+        Curve(run.cell, run.seed, by_folder[run.folder])
+        for run in group.runs
+        if run.folder in by_folder
+    ]
