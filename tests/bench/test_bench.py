@@ -18,7 +18,8 @@ from itertools import pairwise
 
 import pytest
 
-from ninefold.bench.contestant import MARKS, Command, Marks, Taken
+from ninefold.bench.command import Command
+from ninefold.bench.turns import MARKS, Marks, Taken
 from ninefold.errors import ConfigError
 from tests.conftest import ROOT, Shell, wait_until
 
@@ -258,6 +259,7 @@ def test_who_connects_and_is_no_rank_is_left_out(scripts):
     ("options", "line"),
     [
         (("--better=less",), "--better=less: it has no effect without --score; "),
+        (("--try", "--max-slowdown=3%"), "--max-slowdown=0.03: it has no effect with --try; "),
         (("--setup=make",), "--setup=make: it has no effect without --revisions; "),
         (("--score=x", "--minutes=1"), "--minutes=1.0: it has no effect with --score; "),
         (("--score=x", "--whole"), "--whole=True: it has no effect with --score; "),
@@ -265,7 +267,6 @@ def test_who_connects_and_is_no_rank_is_left_out(scripts):
         (("--score=a{99999999999}",), "arguments="),
         (("--env=.venv", FAST), "--env=.venv: the command names its Python, "),
         (("--env=.venv", ".venv/bin/python a"), "--env=.venv: the command names its Python, "),
-        (("--twice",), "arguments=--twice: "),
     ],
 )
 def test_an_option_without_an_effect_is_refused(scripts, refused_at_once, options, line):

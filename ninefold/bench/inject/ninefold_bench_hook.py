@@ -255,8 +255,6 @@ class Steps:
         """
         while self.ends:
             self.ends.pop()()
-        if self.recorder is not None:
-            self.recorder.go_on()
         if self.batches is not None:
             self.taken, self.unscaled = self.batches.taken(self.lead), self.batches.unscaled
         self.batches = None
