@@ -108,7 +108,7 @@ def finished(given: list[Command], asked: Namespace, least: int) -> list[Command
     if count < least:
         wrong, allowed = "there is nothing to compare it with", "two or more are needed"
         raise ConfigError("arguments", given[0].text, wrong, allowed, "add one")
-    commands, taken = list[Command](), set[str]()
+    commands, taken = list[Command](), {output.DETAILS, REVISIONS}
     for number, (command, cwd, env, name) in enumerate(zip(given, *options.values(), strict=True)):
         letter = string.ascii_uppercase[number] if number < 26 else f"C{number + 1}"
         name = one_line(name or command.name) or letter

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import secrets
+import signal
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +37,7 @@ from ninefold.types import SEEDS
 KEEP, DISCARD, MORE = "keep", "discard", "more runs"
 OPEN_WORD = "not shown to differ"
 LARGEST_LOG = 1 << 28  # bytes in which the last score is looked for
+SEARCH_SECONDS = 60.0  # that this may take
 LARGEST = 1e15  # of a score: the variance of larger ones may be no float
 LEVEL = 0.05  # of a judgement that is in no series
 OUT = "{out}"  # begins a score that is in the folder of a run
@@ -170,8 +172,7 @@ def score_of(log: Path, command: Command, score: re.Pattern[str] | str) -> float
     log: with its output. score: as of `Rule`.
     """
     if isinstance(score, re.Pattern):
-        matches = deque(score.finditer(tail(log, LARGEST_LOG)), maxlen=1)
-        text = (matches[0].group(bool(score.groups)) if matches else None) or "no match"
+        text = last_match(score, tail(log, LARGEST_LOG))
         where = f"the last match of {score.pattern}"
     else:
         text, where = str(in_folder(log, score)), score
@@ -186,6 +187,26 @@ def score_of(log: Path, command: Command, score: re.Pattern[str] | str) -> float
             f"correct it, see {log}",
         )
     return number
+
+
+def last_match(pattern: re.Pattern[str], text: str) -> str:
+    """What a pattern matches last. Raises ConfigError where that takes too long."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)  # a search looks for signals
+    signal.setitimer(signal.ITIMER_REAL, SEARCH_SECONDS)
+    try:
+        matches = deque(pattern.finditer(text), maxlen=1)
+    except TimeoutError:
+        wrong = f"its last match was not found in {SEARCH_SECONDS:g} s"
+        allowed = "what repeats in a group that repeats, as in (a+)+, is looked for for ever"
+        raise ConfigError("--score", pattern.pattern, wrong, allowed, "write it simpler") from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    return (matches[0].group(bool(pattern.groups)) if matches else None) or "no match"
 
 
 def in_folder(log: Path, score: str) -> object:

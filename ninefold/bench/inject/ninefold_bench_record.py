@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from ninefold_bench_calls import is_in_backward
 from ninefold_bench_devices import capturing
-from ninefold_bench_hook import OPTIMIZER, RECORD, SOCKET, group, steps_around
+from ninefold_bench_hook import ENVIRONMENT, OPTIMIZER, RECORD, SOCKET, group, steps_around
 
 TABLE = 65537  # normal numbers that a tensor is projected on, repeated
 NUMBERS = 6  # that a tensor becomes
@@ -383,7 +383,7 @@ class Recorder:
             "born": BORN,
         }
         if self.file is None:
-            path = os.path.join(os.path.dirname(os.environ[SOCKET]), f"{os.getpid()}.steps")
+            path = os.path.join(os.path.dirname(ENVIRONMENT[SOCKET]), f"{os.getpid()}.steps")
             self.file = open(path, "w", encoding="utf-8")  # noqa: SIM115
         self.file.write(json.dumps(found) + "\n")
         self.file.flush()
