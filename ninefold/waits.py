@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import IO, TypeVar
 
 from ninefold import signals
+from ninefold.errors import one_line
 
 Answer = TypeVar("Answer")
 TELL_SECONDS = 5.0  # of waiting after which it is told what for
@@ -33,7 +34,7 @@ def poll_until(
 @contextmanager
 def telling(what: str) -> Iterator[None]:
     """Print `waiting for WHAT` on stderr as soon as the block has run for TELL_SECONDS."""
-    line = f"waiting for {what}"
+    line = f"waiting for {one_line(what)}"
     timer = signals.later(TELL_SECONDS, lambda: print(line, file=sys.stderr, flush=True))
     try:
         yield

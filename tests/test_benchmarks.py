@@ -29,7 +29,9 @@ from benchmarks.measure import (
 )
 from benchmarks.shapes import SHAPES
 from benchmarks.step import MLP
-from ninefold.bench.contestant import MARKS, Command, Contestant
+from ninefold.bench.command import Command
+from ninefold.bench.held import HeldCommand
+from ninefold.bench.turns import MARKS
 from ninefold.waits import poll_until
 from tests.conftest import ROOT, Shell
 
@@ -174,10 +176,10 @@ def test_the_stopwatch_tells_the_mean_of_its_pairs_of_runs_with_students_interva
 def test_a_step_of_bench_is_a_step_that_the_script_counts(shape, tmp_path):
     """The stopwatch counts what a script logs; a step ends before it is logged."""
     command, every = Command(scripts.command(shape, changed=True)), 13
-    held = Contestant(command, 0, tmp_path, {*MARKS})
+    held = HeldCommand(command, 0, tmp_path, {*MARKS})
     try:
         poll_until(held.arrived)
-        held.turn(0, 60)
+        held.train(0, 60)
         (*_, logged) = re.findall(r"^step (\d+)", held.log.read_text(), re.MULTILINE)
         assert int(logged) < held.steps <= int(logged) + every
     finally:

@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from ninefold.errors import one_line
+from ninefold.errors import one_line, printable
 from ninefold.numbers import counted
 
 NOTES = 3  # that are shown: all of them stand where the details are
@@ -58,4 +58,4 @@ def screen(
     if most is not None:
         lines = [textwrap.shorten(line, WIDTH, placeholder=" ...") for line in lines[:most]]
     below = ["", *table] if table else []
-    return "\n".join([one_line(lead), *below, "", *lines, *filter(None, ending)])
+    return "\n".join([one_line(lead), *below, "", *lines, *map(printable, filter(None, ending))])

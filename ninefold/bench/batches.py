@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from ninefold.bench.change import Hello
-from ninefold.bench.contestant import Batch, Command
+from ninefold.bench.command import Command
+from ninefold.bench.messages import Batch, Hello
 
 PER_EXAMPLE = " in examples a second"
 UNSEEN = "no network of torch.nn was seen to get a tensor in training"
@@ -58,71 +58,68 @@ def taken(ranks: Sequence[Sequence[Batch]]) -> StepBatch | None:
     )
 
 
-def times_as_many(own: StepBatch, first: StepBatch) -> float | str:
+def times_as_many(this: StepBatch, first: StepBatch) -> float | str:
     """How many times as many examples one takes as the other; or why that is not known.
 
     Numbers that vary are as many where they overlap. Where elements are as many, the same comes in
     another form: words one by one, or all in one tensor.
     """
-    if not own.examples or not first.examples:
-        ends = zip(own.fewest, own.most, first.fewest, first.most, strict=True)
+    if not this.examples or not first.examples:
+        ends = zip(this.fewest, this.most, first.fewest, first.most, strict=True)
         overlap = all(low <= most and least <= high for low, high, least, most in ends)
         return 1.0 if overlap else "they vary from step to step, as the nodes of graphs do"
     if not (first.examples[0] and first.elements):  # an empty tensor
-        return 1.0 if own == first else "one of them gets no elements"
-    ratio, elements = own.examples[0] / first.examples[0], own.elements / first.elements
+        return 1.0 if this == first else "one of them gets no elements"
+    ratio, elements = this.examples[0] / first.examples[0], this.elements / first.elements
     if 1 in (ratio, elements):
         return 1.0
-    alike = len(own.examples) == len(first.examples)
-    if alike and len({a / b for a, b in zip(own.examples, first.examples, strict=True)}) > 1:
-        return f"its networks get {_listed(own)}, those of the other {_listed(first)}"
+    alike = len(this.examples) == len(first.examples)
+    if alike and len({a / b for a, b in zip(this.examples, first.examples, strict=True)}) > 1:
+        return f"its networks get {_listed(this)}, those of the other {_listed(first)}"
     return ratio
 
 
 def factors(
     commands: Sequence[Command],
-    said: Mapping[str, Sequence[Hello]],
+    hellos: Mapping[str, Sequence[Hello]],
     seen: Mapping[str, StepBatch | None],
 ) -> Mapping[str, float]:
     """How many times as many examples a step of each command takes as one of the first.
 
     Empty where all are as many, or not seen, unless strategies are compared, whose batches have to
-    be known. said: by name what each rank said after its first step. seen: what steps take. Raises
-    ConfigError where numbers differ by what is not known.
+    be known. hellos: what each rank said after its first step, by name. seen: what steps take, by
+    name. Raises ConfigError where numbers differ by what is not known.
     """
     first = commands[0]
-    found = {each.name: ratio_of(each.name, first.name, said, seen) for each in commands}
-    if first.processes or any(ratio not in (1, UNSEEN) for ratio in found.values()):
-        for command in commands:
-            if isinstance(why := found[command.name], str):
-                raise command.failure(
-                    f"how many times as many examples a step of {command.name} takes as one of "
-                    f"{first.name} is not known, so there is no speedup",
-                    why,
-                    "compare commands whose steps take as many",
-                )
-        return {name: float(ratio) for name, ratio in found.items()}
-    return {}
+
+    def ratio_of(name: str) -> float | str:
+        own, base, ranks = seen[name], seen[first.name], [hellos[name], hellos[first.name]]
+        if name == first.name:
+            return 1.0
+        if own is None or base is None:
+            return UNSEEN
+        times = times_as_many(own, base)
+        if times != 1 and len({*map(len, ranks)}) > 1 and not all(map(averages, ranks)):
+            return "no DistributedDataParallel and no FSDP was called in the first step"
+        return times
+
+    ratios = {command.name: ratio_of(command.name) for command in commands}
+    if not first.processes and all(ratio in (1, UNSEEN) for ratio in ratios.values()):
+        return {}
+    for command in commands:
+        if isinstance(why := ratios[command.name], str):
+            raise command.failure(
+                f"how many times as many examples a step of {command.name} takes as one of "
+                f"{first.name} is not known, so there is no speedup",
+                why,
+                "compare commands whose steps take as many",
+            )
+    return {name: float(ratio) for name, ratio in ratios.items()}
 
 
-def ratio_of(
-    name: str, first: str, said: Mapping[str, Sequence[Hello]], seen: Mapping[str, StepBatch | None]
-) -> float | str:
-    """How many times as many examples one command takes as the first; or why that is not known."""
-    own, base, ranks = seen[name], seen[first], [said[each] for each in (name, first)]
-    if name == first:
-        return 1.0
-    if own is None or base is None:
-        return UNSEEN
-    ratio = times_as_many(own, base)
-    if ratio != 1 and len({*map(len, ranks)}) > 1 and not all(map(averages, ranks)):
-        return "no DistributedDataParallel and no FSDP was called in the first step"
-    return ratio
-
-
-def examples(of: StepBatch | None) -> int | None:
+def examples(batch: StepBatch | None) -> int | None:
     """How many examples a step takes; None: not known."""
-    return of.examples[0] if of and of.examples else None
+    return batch.examples[0] if batch and batch.examples else None
 
 
 def averages(ranks: Sequence[Hello]) -> bool:
@@ -148,14 +145,7 @@ def sentences(
     if unseen:
         of_all = "" if len(unseen) == len(seen) else f" of {', '.join(unseen)}"
         yield f"How many examples a step{of_all} takes was not seen: steps are compared."
-    own = seen.get(first)
-    for name, other in seen.items():
-        if own and other and own.examples and other.examples and own.examples != other.examples:
-            yield (
-                f"In a step networks of {name} get {_listed(other)} examples, those of {first} "
-                f"{_listed(own)}: steps are compared."
-            )
 
 
-def _listed(of: StepBatch) -> str:
-    return " and ".join(map(str, of.examples))
+def _listed(batch: StepBatch) -> str:
+    return " and ".join(map(str, batch.examples))

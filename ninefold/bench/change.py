@@ -9,82 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple, TypedDict
+from typing import NamedTuple
 
-from msgspec import Meta
-
+from ninefold.bench.messages import Hello, Script
 from ninefold.errors import ConfigError
-
-
-class Precision(TypedDict):
-    """What a command's first steps compute in.
-
-    computes: a dtype; None: not known. framework: whose choice it is; None: a plain loop's.
-    line: where the script chooses. called: whether a network of torch.nn was.
-    """
-
-    computes: str | None
-    framework: str | None
-    line: str | None
-    called: bool
-
-
-class Strategy(TypedDict):
-    """How a rank trains.
-
-    averages: the class by which gradients are averaged; None: none was called. network: FILE:LINE
-    of the script that calls a network; line: where the script chooses its strategy or devices.
-    """
-
-    averages: str | None
-    network: str | None
-    line: str | None
-
-
-class Script(TypedDict):
-    """What a script has of what may make it faster, as its first step shows.
-
-    loader, optimizer, network: FILE:LINE where they are made or first called, several with commas;
-    None: in a package. workers: of the loader that it reads; iterable: whether that has an
-    IterableDataset; pinned: whether its batches are. threads: that compute. fused: whether its
-    optimizers are; None: no one could be. convolutions, compiled: whether it has them. cuda:
-    whether it uses a GPU. world: processes that train together. computes, framework: as of
-    Precision.
-    """
-
-    loader: str | None
-    optimizer: str | None
-    network: str | None
-    workers: int | None
-    threads: int | None
-    fused: bool | None
-    convolutions: bool
-    compiled: bool
-    iterable: bool
-    pinned: bool | None
-    cuda: bool
-    world: int
-    computes: str | None
-    framework: str | None
-
-
-class Hello(TypedDict):
-    """What a rank says of itself.
-
-    gpus: UUIDs of those that it uses. unfinished: who still computed what its first step had
-    returned.
-    """
-
-    rank: Annotated[int, Meta(ge=0)]
-    world: Annotated[int, Meta(ge=1)]
-    torch: str | None
-    cuda: bool
-    gpus: list[str]
-    unfinished: str | None
-    modules: list[str]
-    precision: Precision | None
-    strategy: Strategy | None
-    script: Script | None
 
 
 class Axis(NamedTuple):
@@ -160,44 +88,44 @@ class Change:
 
 
 Changes = Mapping[str, Sequence[Change]]  # by the name of the command
-Said = Mapping[str, Sequence[Hello]]  # the same: what each rank has said after its first step
+Hellos = Mapping[str, Sequence[Hello]]  # the same: what each rank has said after its first step
 
 
-def seen(changes: Changes, said: Said) -> Mapping[Axis, list[tuple[str, Seen]]]:
+def seen(changes: Changes, hellos: Hellos) -> Mapping[Axis, list[tuple[str, Seen]]]:
     """What the first step shows of changes, with their names, by axis."""
-    found = defaultdict[Axis, list[tuple[str, Seen]]](list)
-    for command, of in changes.items():
-        for change in of:
-            this = change.took_effect(said[command]) if command in said else None
-            if change.axis is not None and this is not None:
-                found[change.axis].append((change.name, this))
-    return found
+    by_axis = defaultdict[Axis, list[tuple[str, Seen]]](list)
+    for command, made in changes.items():
+        for change in made:
+            effect = change.took_effect(hellos[command]) if command in hellos else None
+            if change.axis is not None and effect is not None:
+                by_axis[change.axis].append((change.name, effect))
+    return by_axis
 
 
-def require_effect(changes: Changes, said: Said) -> None:
+def require_effect(changes: Changes, hellos: Hellos) -> None:
     """Raise ConfigError unless each change took effect, as far as that is known.
 
     Whether a script chooses for itself is asked once all commands have said what they do.
     """
-    all_said = changes.keys() <= said.keys()
-    for axis, found in seen(changes, said).items():
+    all_said = changes.keys() <= hellos.keys()
+    for axis, effects in seen(changes, hellos).items():
         compared = [each for of in changes.values() for each in of if each.axis == axis]
         names = dict.fromkeys(each.name for each in compared)
-        values = {each.value for _, each in found} - {None}
-        for name, each in found:
+        values = {each.value for _, each in effects} - {None}
+        for name, each in effects:
             if each.took or not (all_said or each.wrong):
                 continue
             wrong, allowed = each.wrong, each.allowed
             if wrong is None and len(values) == 1 and len(names) > 1:
-                own = f"the script sets its {axis.choice} itself{each.where}"
-                wrong = f"{own}: the commands do not differ"
+                choice = f"the script sets its {axis.choice} itself{each.where}"
+                wrong = f"{choice}: the commands do not differ"
                 allowed = f"all {axis.does} in {each.value}"
             wrong = wrong or f"{name} {axis.does}s in {each.value}{each.where}"
             raise ConfigError(axis.option, ",".join(names), wrong, allowed, each.do)
 
 
-def sentences(changes: Changes, said: Said) -> Iterator[str]:
+def sentences(changes: Changes, hellos: Hellos) -> Iterator[str]:
     """What the first step showed of the changes, in a line for each axis."""
-    for found in seen(changes, said).values():
-        parts = dict.fromkeys(f"{name} in {each.told}" for name, each in found)
-        yield f"Seen in the first step: {', '.join(parts)}{found[0][1].ending}."
+    for effects in seen(changes, hellos).values():
+        parts = dict.fromkeys(f"{name} in {each.told}" for name, each in effects)
+        yield f"Seen in the first step: {', '.join(parts)}{effects[0][1].ending}."

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ninefold.bench.change import Change, Script
-from ninefold.bench.contestant import Command
+from ninefold.bench.change import Change
+from ninefold.bench.command import Command
+from ninefold.bench.messages import Script
 from ninefold.bench.precisions import BF16, NETWORK
 from ninefold.frameworks import COMPILE_LINES, FUSED_LINES, loader_arguments
 from ninefold.numbers import counted

@@ -43,15 +43,15 @@ def sentence(pair: Pair, allowed: float, settings: Settings, what: str = "") -> 
 
 def failure(pair: Pair, allowed: float, minutes: float, what: str = "") -> Failure | None:
     """What ends a gate that does not pass. minutes: those that its rounds took."""
-    share, state, found = f"{100 * allowed:g}%", verdict(pair, allowed), interval(pair)
+    share, state, known = f"{100 * allowed:g}%", verdict(pair, allowed), interval(pair)
     if state == PASSES:
         return None
     if state == FAILS:
         return Slower(
             "max-slowdown",
             share,
-            f"{_is(pair, what)}",
-            f"at least {shown(least_speedup(allowed))} is allowed, and the interval is {found}",
+            f"{pair.second} is {shown(pair.speedup)} times as fast as {pair.first}{what}",
+            f"at least {shown(least_speedup(allowed))} is allowed, and the interval is {known}",
             "see what changed, or allow more",
         )
     rounds = rounds_for_side(pair, least_speedup(allowed))
@@ -60,7 +60,7 @@ def failure(pair: Pair, allowed: float, minutes: float, what: str = "") -> Failu
         "max-slowdown",
         share,
         f"not decided after {counted(pair.rounds, 'round')}",
-        f"the interval is {found}",
+        f"the interval is {known}",
         f"{more}a quieter runner, or more to be allowed",
     )
 
@@ -81,15 +81,11 @@ def memory_failure(
     if rounds < LEAST_ROUNDS or known.mean is None or known.low is None or known.high is None:
         more = f"{LEAST_ROUNDS} are needed"
         return Undecided("max-memory", share, after, more, "raise --minutes")
-    said = f"{second} takes {math.exp(known.mean):.3f} times the memory of {first}"
+    takes = f"{second} takes {math.exp(known.mean):.3f} times the memory of {first}"
     if known.high <= most:
         return None
     if known.low > most:
-        found = f"at most {1 + allowed:.3f} times is allowed"
-        return Slower("max-memory", share, said, found, "see what changed, or allow more")
-    found = f"{said}, {math.exp(known.low):.3f} to {math.exp(known.high):.3f}"
-    return Undecided("max-memory", share, after, found, "raise --minutes, or allow more")
-
-
-def _is(pair: Pair, what: str) -> str:
-    return f"{pair.second} is {shown(pair.speedup)} times as fast as {pair.first}{what}"
+        limit = f"at most {1 + allowed:.3f} times is allowed"
+        return Slower("max-memory", share, takes, limit, "see what changed, or allow more")
+    limit = f"{takes}, {math.exp(known.low):.3f} to {math.exp(known.high):.3f}"
+    return Undecided("max-memory", share, after, limit, "raise --minutes, or allow more")

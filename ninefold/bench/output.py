@@ -17,6 +17,7 @@ from ninefold.files import finite, require_regular, write_durably
 from ninefold.waits import locked
 
 STDOUT = Path("-")
+DETAILS = "details.md"  # in the folder of the commands' output
 
 
 def named(text: str) -> Path:

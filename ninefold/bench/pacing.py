@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ninefold.bench.contestant import Contestant
+from ninefold.bench.held import HeldCommand
 from ninefold.tournament.plan import Turn
 from ninefold.waits import poll_until
 
@@ -44,23 +44,23 @@ class Pause:
         return self.later / self.first
 
 
-def is_short(turn: Turn, each: float, behind: float, budget: float) -> bool:
-    """Whether there is time for a look. each: seconds of a step. budget: for each command."""
-    steps = (PAUSE + 1) * turn.steps + _catching_up(turn, each, behind) + turn.timed
-    return each * steps < max(SHORT, SHARE * budget)
+def is_short(turn: Turn, step: float, behind: float, budget: float) -> bool:
+    """Whether there is time for a look. step: its seconds. budget: for each command."""
+    steps = (PAUSE + 1) * turn.steps + _catching_up(turn, step, behind) + turn.timed
+    return step * steps < max(SHORT, SHARE * budget)
 
 
-def look(contestant: Contestant, turn: Turn, each: float) -> Pause:
-    """Pause a command, and let it train for a while. each: seconds of a step. Raises Ended."""
-    pause = PAUSE * turn.steps * each
+def look(held: HeldCommand, turn: Turn, step: float) -> Pause:
+    """Pause a command, and let it train for a while. step: its seconds. Raises Ended."""
+    pause = PAUSE * turn.steps * step
     poll_until(lambda: False, pause)
-    between = _catching_up(turn, each, contestant.paused)
-    first = contestant.turn(turn.lead, turn.timed, turn.steps * each)
-    later = contestant.turn(between, turn.timed, (between + turn.timed) * each)
+    between = _catching_up(turn, step, held.paused)
+    first = held.train(turn.lead, turn.timed, turn.steps * step)
+    later = held.train(between, turn.timed, (between + turn.timed) * step)
     return Pause(pause, first.seconds, later.seconds)
 
 
-def _catching_up(turn: Turn, each: float, behind: float) -> int:
+def _catching_up(turn: Turn, step: float, behind: float) -> int:
     """Steps in which a command catches up. behind: seconds that it was paused before."""
-    seconds = CATCHING_UP * (behind + PAUSE * turn.steps * each)
-    return math.ceil(min(seconds, LONGEST_CATCHING_UP) / each)
+    seconds = CATCHING_UP * (behind + PAUSE * turn.steps * step)
+    return math.ceil(min(seconds, LONGEST_CATCHING_UP) / step)

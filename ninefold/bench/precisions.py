@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from ninefold.bench.change import Axis, Change, Hello, Script, Seen
-from ninefold.bench.contestant import Command
+from ninefold.bench.change import Axis, Change, Seen
+from ninefold.bench.command import Command
+from ninefold.bench.messages import Hello, Script
 from ninefold.frameworks import BF16_LINES, precision_variables
 from ninefold.machine import computes_in_bfloat16
 

@@ -36,13 +36,13 @@ def slow_rank(steps: Sequence[Sequence[float]]) -> tuple[int, float] | None:
     return (rank, times) if times > LONGER else None
 
 
-def sentences(own: Mapping[str, Sequence[Sequence[float]]]) -> Iterator[str]:
-    """One line for each rank that is slow, in one command or several. own: by name of a command."""
-    found = defaultdict[int, dict[str, str]](dict)
-    for name, steps in own.items():
+def sentences(own_work: Mapping[str, Sequence[Sequence[float]]]) -> Iterator[str]:
+    """One line for each rank that is slow, in one command or several. own_work: by command."""
+    by_rank = defaultdict[int, dict[str, str]](dict)
+    for name, steps in own_work.items():
         if slow := slow_rank(steps):
-            found[slow[0]][name] = f"{slow[1]:.2g}"
-    for rank, times in found.items():
+            by_rank[slow[0]][name] = f"{slow[1]:.2g}"
+    for rank, times in by_rank.items():
         yield (
             f"In {' and '.join(times)} rank {rank} waits for nobody and all wait for it: without "
             f"waits its steps take {' and '.join(times.values())} times as long."

@@ -52,13 +52,10 @@ def planned(revisions: Sequence[str], folder: Path) -> list[Copy]:
     try:
         top, below = (git(here, "rev-parse", f"--show-{what}") for what in ("toplevel", "prefix"))
     except ConfigError as error:
-        raise ConfigError(
-            "revisions",
-            typed,
-            f"{here} is in no git repository ({error.wrong})",
-            "they are those of the one that bench is started in",
-            "start it in one, or compare two commands",
-        ) from error
+        wrong = f"{here} is in no git repository ({error.wrong})"
+        allowed = "they are those of the one that bench is started in"
+        do = "start it in one, or compare two commands"
+        raise ConfigError("revisions", typed, wrong, allowed, do) from error
     original = Path(top)
     for number, name in enumerate(revisions, 1):
         as_it_is = name == "."
@@ -115,13 +112,9 @@ def _complete(copy: Copy, links: Sequence[str], setup: str | None) -> None:
     """Give a copy that was checked out what git has not given it."""
     below = copy.folder.relative_to(copy.root)
     if not copy.folder.is_dir():
-        raise ConfigError(
-            "revisions",
-            copy.name,
-            f"it has no folder {below}",
-            "the command runs in the one that bench is started in",
-            "start it in one that all revisions have",
-        )
+        allowed = "the command runs in the one that bench is started in"
+        do = "start it in one that all revisions have"
+        raise ConfigError("revisions", copy.name, f"it has no folder {below}", allowed, do)
     for link in links:
         source = Path(os.path.normpath(copy.original / below / link))
         if copy.original not in source.parents or not source.exists():
@@ -177,13 +170,9 @@ def foreign_code(copy: Copy, files: Sequence[str]) -> ConfigError | None:
         if theirs and not own and not _installed(real, copy.original):
             parts = real.relative_to(copy.original).parts
             package = Path(parts[parts.index("src") + 1 if "src" in parts else 0]).stem
-            return ConfigError(
-                "revisions",
-                copy.name,
-                f"{package} was imported from the checkout, not from the revision's copy",
-                "both sides would run the same code",
-                "--env with an installation of each",
-            )
+            wrong = f"{package} was imported from the checkout, not from the revision's copy"
+            why, do = "both sides would run the same code", "--env with an installation of each"
+            return ConfigError("revisions", copy.name, wrong, why, do)
     return None
 
 

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import secrets
+import signal
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,8 @@ from ninefold.answer.facts import facts_of
 from ninefold.answer.screen import NOTES, more_notes, screen
 from ninefold.answer.times import Times, times
 from ninefold.bench.change import require_effect
-from ninefold.bench.contestant import CHANGES, Command, tail
+from ninefold.bench.command import CHANGES, Command
+from ninefold.bench.printed import tail
 from ninefold.bench.whole import run_whole
 from ninefold.errors import ConfigError, one_line
 from ninefold.files import read_json, read_text
@@ -35,6 +37,7 @@ from ninefold.types import SEEDS
 KEEP, DISCARD, MORE = "keep", "discard", "more runs"
 OPEN_WORD = "not shown to differ"
 LARGEST_LOG = 1 << 28  # bytes in which the last score is looked for
+SEARCH_SECONDS = 60.0  # that this may take
 LARGEST = 1e15  # of a score: the variance of larger ones may be no float
 LEVEL = 0.05  # of a judgement that is in no series
 OUT = "{out}"  # begins a score that is in the folder of a run
@@ -118,10 +121,10 @@ class Judged:
             seconds, cells = self.times.seconds.get(name), self.times.cells(name)
             took = "" if seconds is None else f"{seconds:.4g}"
             rows.append((name, f"{mean:.6g}", took, *cells[:2], one_line(command.text)))
-        said = [*more, *self.notes()]
+        notes = [*more, *self.notes()]
         after = f"{counted(self.judgement.seeds, 'seed')} in {self.seconds / 60:.1f} min"
-        ending = f"{after}{more_notes(said, most)}."
-        return screen(f"{self.judgement}.", aligned(rows), said, ending, most=most)
+        ending = f"{after}{more_notes(notes, most)}."
+        return screen(f"{self.judgement}.", aligned(rows), notes, ending, most=most)
 
     def data(self) -> dict[str, Any]:
         """The same as JSON."""
@@ -144,11 +147,11 @@ def judge(scores: Numbers, rule: Rule, names: Sequence[str] = "AB") -> Judgement
     values = {name: dict(enumerate(of)) for name, of in columns}
     settings = Settings(margin=rule.margin, better=rule.better, looks=len(SEEDS), level=rule.level)
     [pair] = compare_values([], values, settings).score
-    found, low, high = pair.difference or 0.0, pair.low, pair.high
+    difference, low, high = pair.difference or 0.0, pair.low, pair.high
     sure = settings.confidence
     if low is None or high is None or low == high:  # how scores of few digits vary is not known
-        return Judgement(MORE, pair.n, found, None, None, OPEN_WORD, None, names, sure)
-    gain, least, most = sign * found, *sorted((sign * low, sign * high))
+        return Judgement(MORE, pair.n, difference, None, None, OPEN_WORD, None, names, sure)
+    gain, least, most = sign * difference, *sorted((sign * low, sign * high))
     verdict, needed = MORE, None
     if most < rule.margin:
         verdict = DISCARD
@@ -160,7 +163,7 @@ def judge(scores: Numbers, rule: Rule, names: Sequence[str] = "AB") -> Judgement
     word = "better" if least > 0 else "worse" if most < 0 else OPEN_WORD
     if -rule.margin < least <= 0 <= most < rule.margin:
         word = f"as good: less than {rule.margin:g} apart"
-    return Judgement(verdict, pair.n, found, low, high, word, needed, names, sure)
+    return Judgement(verdict, pair.n, difference, low, high, word, needed, names, sure)
 
 
 def score_of(log: Path, command: Command, score: re.Pattern[str] | str) -> float:
@@ -169,22 +172,41 @@ def score_of(log: Path, command: Command, score: re.Pattern[str] | str) -> float
     log: with its output. score: as of `Rule`.
     """
     if isinstance(score, re.Pattern):
-        found = deque(score.finditer(tail(log, LARGEST_LOG)), maxlen=1)
-        said = (found[0].group(bool(score.groups)) if found else None) or "no match"
+        text = last_match(score, tail(log, LARGEST_LOG))
         where = f"the last match of {score.pattern}"
     else:
-        said, where = str(in_folder(log, score)), score
+        text, where = str(in_folder(log, score)), score
     try:
-        number = float(said or "")
+        number = float(text or "")
     except ValueError:
         number = math.nan
     if not abs(number) <= LARGEST:
         raise command.failure(
-            f"its score is {one_line(said)[:100]}",
+            f"its score is {one_line(text)[:100]}",
             f"{where} has to be a number of at most {LARGEST:g}",
             f"correct it, see {log}",
         )
     return number
+
+
+def last_match(pattern: re.Pattern[str], text: str) -> str:
+    """What a pattern matches last. Raises ConfigError where that takes too long."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)  # a search looks for signals
+    signal.setitimer(signal.ITIMER_REAL, SEARCH_SECONDS)
+    try:
+        matches = deque(pattern.finditer(text), maxlen=1)
+    except TimeoutError:
+        wrong = f"its last match was not found in {SEARCH_SECONDS:g} s"
+        allowed = "what repeats in a group that repeats, as in (a+)+, is looked for for ever"
+        raise ConfigError("--score", pattern.pattern, wrong, allowed, "write it simpler") from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    return (matches[0].group(bool(pattern.groups)) if matches else None) or "no match"
 
 
 def in_folder(log: Path, score: str) -> object:
@@ -195,12 +217,12 @@ def in_folder(log: Path, score: str) -> object:
         return "no folder: the command has no {out}"
     if name.endswith(".json"):
         try:
-            found: Any = read_json(folder / name.lstrip("/"))
+            value: Any = read_json(folder / name.lstrip("/"))
             for part in key.split("."):
-                found = found[int(part)] if isinstance(found, list) else found[part]
+                value = value[int(part)] if isinstance(value, list) else value[part]
         except (OSError, ValueError, LookupError, TypeError) as error:
             return f"{type(error).__name__} {error}"
-        return found
+        return value
     from tensorboard.backend.event_processing import (  # here, as it takes seconds
         event_accumulator,
     )
@@ -212,14 +234,14 @@ def in_folder(log: Path, score: str) -> object:
         return f"no scalar of TensorBoard: {type(error).__name__} {error}"
 
 
-def seeded(command: Command, seed: int, said: Path) -> Command:
-    """A command with the seeds of a round; the run writes its precision to the file `said`."""
+def seeded(command: Command, seed: int, file: Path) -> Command:
+    """A command with the seeds of a round; the run writes its precision to `file`."""
     variables = {
         **command.variables,
         "PYTHONPATH": command.python_path,
         "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", str(seed)),
         "NINEFOLD_BENCH_SEED": str(seed),
-        "NINEFOLD_BENCH_SAID": str(said),
+        "NINEFOLD_BENCH_SAID": str(file),
         CHANGES: command.told,
     }
     return replace(command, variables=variables)
@@ -228,33 +250,32 @@ def seeded(command: Command, seed: int, said: Path) -> Command:
 def compare(commands: Sequence[Command], rule: Rule, keep: Path) -> Judged:
     """Run both commands with one seed after another until it is decided. Raises Failure."""
     if len(commands) != 2:
-        raise ConfigError(
-            "--score", len(commands), "commands were given", "it takes two", "give these"
-        )
+        wrong = "commands were given"
+        raise ConfigError("--score", len(commands), wrong, "it takes two", "give these")
     names, order, began = [command.name for command in commands], secrets.token_hex(8), time.time()
     scores: dict[str, dict[int, float]] = {name: {} for name in names}
     log = TurnLog()
     for seed in range(SEEDS[-1]):
         for name in drawn(names, order, seed):
             command = commands[names.index(name)]
-            said = command.log(keep, seed).with_suffix(".json")
-            seconds = run_whole(seeded(command, seed, said), seed, keep)
+            file = command.log(keep, seed).with_suffix(".json")
+            seconds = run_whole(seeded(command, seed, file), seed, keep)
             log.add(name, seed, seconds=seconds, steps=1)
             scores[name][seed] = score_of(command.log(keep, seed), command, rule.score)
         if seed == 0:
             require_changes(commands, keep)
         if seed + 1 in SEEDS:
             pairs = [(scores[names[0]][n], scores[names[1]][n]) for n in range(seed + 1)]
-            found = judge(pairs, rule, names)
-            if found.verdict != MORE:
+            judgement = judge(pairs, rule, names)
+            if judgement.verdict != MORE:
                 break
-    facts = facts_of(names, log.turns, {}, found.seeds, Settings())
-    return Judged(found, commands, scores, times(facts), time.time() - began)
+    facts = facts_of(names, log.turns, {}, judgement.seeds, Settings())
+    return Judged(judgement, commands, scores, times(facts), time.time() - began)
 
 
 def require_changes(commands: Sequence[Command], keep: Path) -> None:
     """Raise ConfigError unless each command computed in the precision that it was started in."""
     files = {each.name: each.log(keep, 0).with_suffix(".json") for each in commands}
-    said = {name: [json.loads(read_text(path))] for name, path in files.items() if path.exists()}
-    if len(said) == len(commands):
-        require_effect({each.name: each.changes for each in commands}, said)
+    hellos = {name: [json.loads(read_text(path))] for name, path in files.items() if path.exists()}
+    if len(hellos) == len(commands):
+        require_effect({each.name: each.changes for each in commands}, hellos)

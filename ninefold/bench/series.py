@@ -8,13 +8,18 @@ that was kept; what is kept earns some back.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO
 
-from ninefold.bench.score import KEEP
+from ninefold.bench.command import Command
+from ninefold.bench.score import KEEP, Judgement
 from ninefold.errors import ConfigError
-from ninefold.files import read_text, write_durably
+from ninefold.files import opener, read_text
+from ninefold.waits import locked
 
 ALPHA = 0.05  # of what is kept, the share that is noise in the mean
 OPTION = "--series"
@@ -35,26 +40,52 @@ def _spends(wealth: float, place: int) -> float:
     return wealth / (1 + place)
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """Return the judgements of a series; none of a file that is not there. Raises ConfigError."""
-    if not path.exists():
-        return []
-    try:
-        found = [json.loads(line) for line in read_text(path).splitlines() if line.strip()]
-        if all(isinstance(each, dict) and isinstance(each.get("verdict"), str) for each in found):
-            return found
-        wrong = "a line of it is no judgement"
-    except (OSError, ValueError, RecursionError) as error:
-        wrong = f"it cannot be read ({error})"
-    raise ConfigError(OPTION, path, wrong, "a line of JSON for each", "name a new file")
+@dataclass
+class Series:
+    """The judgements of a file that is open. kept: of each, whether its change was."""
+
+    file: IO[str]
+    kept: list[bool]
+
+    @property
+    def level(self) -> float:
+        """Of the next judgement."""
+        return level_of_next(self.kept)
+
+    def add(self, judgement: Judgement, commands: Sequence[Command]) -> str:
+        """Add a judgement to the file; return what the series has come to."""
+        made = {"verdict": judgement.verdict, "level": self.level, "seeds": judgement.seeds}
+        line = json.dumps({**made, "commands": [command.text for command in commands]})
+        self.file.write(f"{line}\n")
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.kept.append(judgement.verdict == KEEP)
+        kept, most = sum(self.kept), f"{ALPHA * sum(self.kept):.2g} at most"
+        of = len(self.kept)
+        return f"This series: {kept} of {of} kept, of which {most} are noise in the mean."
 
 
-def add(path: Path, before: Sequence[dict[str, Any]], judged: dict[str, Any]) -> str:
-    """Add a judgement to the file of a series; return what the series has come to."""
-    lines = [json.dumps(each) for each in (*before, judged)]
-    write_durably(path, "".join(f"{line}\n" for line in lines).encode())
-    kept = sum(each["verdict"] == KEEP for each in (*before, judged))
-    noise = f"{ALPHA * kept:.2g}"
-    return (
-        f"This series: {kept} of {len(lines)} kept, of which {noise} at most are noise in the mean."
-    )
+@contextmanager
+def opened(path: Path | None) -> Iterator[Series | None]:
+    """The series of a file, which is made where there is none, alone while the block runs.
+
+    The level of a judgement follows from all before: so one bench at a time adds one. path: None:
+    there is no series. Raises ConfigError.
+    """
+    if path is None:
+        yield None
+        return
+    with open(path, "a", encoding="utf-8", opener=opener) as file:
+        if not locked(file):
+            wrong, do = "another bench adds a judgement to it", "start again when that has ended"
+            raise ConfigError(OPTION, path, wrong, "one at a time may", do)
+        try:
+            text = read_text(path)
+            lines = [json.loads(line) for line in text.splitlines() if line.strip()]
+            series = Series(file, [line["verdict"] == KEEP for line in lines])
+        except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+            wrong = f"a line of it is no judgement ({error})"
+            raise ConfigError(OPTION, path, wrong, "JSON is expected", "name a new file") from None
+        if text and not text.endswith("\n"):
+            file.write("\n")
+        yield series

@@ -11,8 +11,9 @@ import shlex
 from collections.abc import Sequence
 from functools import partial
 
-from ninefold.bench.change import Axis, Change, Hello, Seen
-from ninefold.bench.contestant import Command
+from ninefold.bench.change import Axis, Change, Seen
+from ninefold.bench.command import Command
+from ninefold.bench.messages import Hello
 from ninefold.errors import ConfigError
 from ninefold.frameworks import ON_CPU, TORCHRUN, strategy_variables
 from ninefold.machine import cores, count_gpus

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from ninefold.answer.decision import are_decided
 from ninefold.answer.words import clause, content, interval, shown
-from ninefold.bench.change import Change, Script
+from ninefold.bench.change import Change
 from ninefold.bench.changes import (
     AS_IT_IS,
     LOOK,
@@ -26,9 +28,11 @@ from ninefold.bench.changes import (
     of_machine,
     with_changes,
 )
-from ninefold.bench.contestant import Command
-from ninefold.bench.engine import Alive, Bench, Found, Helps
+from ninefold.bench.command import Command
+from ninefold.bench.measurements import Helps, Measurements, Options
+from ninefold.bench.messages import Script
 from ninefold.bench.precisions import NETWORK
+from ninefold.bench.rounds import Alive, Bench
 from ninefold.errors import Failure
 from ninefold.machine import cores
 from ninefold.numbers import counted
@@ -48,11 +52,11 @@ class ChangesTrial(Bench):
     pair with its base when it was left.
     """
 
-    def __init__(self, command: Command, found: Found, keep: Path) -> None:
+    def __init__(self, command: Command, options: Options, keep: Path) -> None:
         self._command, self._changes = command, of_machine(cores() or 1)
         each_alone = (LOOK, *PARTS, *self._changes)
-        found.commands = [with_changes(command, [change]) for change in each_alone]
-        super().__init__(found, keep, turns_at_least=LEAST_TURNS)
+        commands = [with_changes(command, [change]) for change in each_alone]
+        super().__init__(Measurements(commands, options), keep, turns_at_least=LEAST_TURNS)
         self.script: Script | None = None
         self.besides: Mapping[str, str] = {}
         self.not_tried = dict[str, str]()
@@ -70,7 +74,7 @@ class ChangesTrial(Bench):
             for each in alive:
                 started.callback(each.close)
             self.choose()
-            others = [name for name in left if name in self.found.names and name != AS_IT_IS]
+            others = [name for name in left if name in self.measured.names and name != AS_IT_IS]
             alive += super().start(others, number)
             started.pop_all()
         return alive
@@ -89,25 +93,25 @@ class ChangesTrial(Bench):
         """Whether the effect of a pause (SIGSTOP) is measured: only for the unchanged command."""
         return number == 0 and list(names) == [AS_IT_IS]
 
-    def note_arrival(self, these: Sequence[Alive]) -> None:
+    def note_arrival(self, started: Sequence[Alive]) -> None:
         """Note what the command has, and how long each took to its first step."""
-        for each in these:
-            self._first_steps.setdefault(each.name, each.held.first_step_seconds)
+        for each in started:
+            self._first_steps.setdefault(each.name, each.first_step_seconds)
             if each.name == AS_IT_IS:
-                self.script = self.script or each.held.hellos[0]["script"]
+                self.script = self.script or each.hellos[0]["script"]
 
     def require_effect(self, each: Alive) -> None:
         """Raise ConfigError where a script does not compute in the precision that is tried."""
-        for change in each.held.command.changes:
-            seen = change.took_effect(each.held.hellos)
+        for change in each.command.changes:
+            seen = change.took_effect(each.hellos)
             if seen is not None and not seen.took:
-                raise each.held.command.failure(
+                raise each.command.failure(
                     f"it still computes in {seen.value or 'float32'}{seen.where}",
                     "autocast around a network of torch.nn, or a framework's variable, is tried",
                     "try its own option, as commands: --each P=V,V",
                 )
 
-    def note_batches(self, these: Sequence[Alive]) -> None:
+    def note_batches(self, started: Sequence[Alive]) -> None:
         """Note nothing: no change that is tried is to the batch."""
 
     def drop(self, name: str, failure: Failure) -> None:
@@ -116,13 +120,13 @@ class ChangesTrial(Bench):
             raise failure
         self.failed[name] = failure
         self._keep_only(
-            [each for each in self.found.names if name not in (each, self.found.base(each))]
+            [each for each in self.measured.names if name not in (each, self.measured.base(each))]
         )
 
     def round_ended(self, number: int) -> None:
         super().round_ended(number)
-        self.besides = self.besides or self.found.told[AS_IT_IS].get("besides") or {}
-        if not self.found.paced:
+        self.besides = self.besides or self.measured.told[AS_IT_IS].get("besides") or {}
+        if not self.measured.paced:
             self._give_up()
             if self._waiting:
                 self._add_waiting()
@@ -143,13 +147,13 @@ class ChangesTrial(Bench):
             self._waiting = [change for change in apply if change.kind != WORKERS]
         self.not_tried |= {name: why for name, why in lacks.items() if name in self._tried}
         left_out = {*lacks, *(change.name for change in self._waiting)}
-        self._keep_only([name for name in self.found.names if name not in left_out])
+        self._keep_only([name for name in self.measured.names if name not in left_out])
 
     def _pairs(self) -> dict[str, Pair]:
         """Each other command against its base."""
-        times = self.found.times()
-        names = [name for name in self.found.names if name != AS_IT_IS]
-        pairs = {name: times.pair(self.found.base(name), name) for name in names}
+        times = self.measured.times()
+        names = [name for name in self.measured.names if name != AS_IT_IS]
+        pairs = {name: times.pair(self.measured.base(name), name) for name in names}
         return {name: pair for name, pair in pairs.items() if pair is not None}
 
     def _give_up(self) -> None:
@@ -159,7 +163,7 @@ class ChangesTrial(Bench):
         because he looks faster looks faster than he is.
         """
         pairs = self._pairs()
-        bases = {self.found.base(name) for name in pairs}
+        bases = {self.measured.base(name) for name in pairs}
         known = {name: pair.speedup for name, pair in pairs.items() if pair.speedup is not None}
         best = dict[str, str]()  # by kind
         for name in sorted(known, key=lambda name: -known[name]):
@@ -169,51 +173,55 @@ class ChangesTrial(Bench):
             no_faster = known[name] < 1 if few else pairs[name].verdict in ("slower", "tie")
             if (no_faster or rival not in (None, name)) and name not in bases:
                 self.given_up[name] = pairs[name], None if rival == name else rival
-        self._keep_only([name for name in self.found.names if name not in self.given_up])
+        self._keep_only([name for name in self.measured.names if name not in self.given_up])
 
     def _add_waiting(self) -> None:
         """Have the changes tried that have waited, with the workers if these look faster."""
         pairs, base, workers = self._pairs(), AS_IT_IS, list[Change]()
         for name, pair in pairs.items():
-            if name in self._tried and (pair.speedup or 0.0) > 1 + self.found.same:
+            if name in self._tried and (pair.speedup or 0.0) > 1 + self.measured.options.same:
                 base, workers = name, [self._tried[name]]
         for change in self._waiting:
             command = with_changes(self._command, [*workers, change])
-            self._tried[command.name], self.found.bases[command.name] = change, base
-            self.found.commands = [*self.found.commands, command]
+            self._tried[command.name], self.measured.bases[command.name] = change, base
+            self._add(command)
         self._waiting = []
 
     def _combine(self) -> None:
         """Have those that are left tried together as well."""
-        changes = [self._tried[name] for name in self.found.names if name in self._tried]
+        changes = [self._tried[name] for name in self.measured.names if name in self._tried]
         both = with_changes(self._command, changes)
-        names = self.found.names
+        names = self.measured.names
         others = [name for name in names if TOGETHER in name and name not in self._tried]
         new = len(changes) > 1 and both.name not in {*names, *self.given_up, *self.failed}
         kept = others[-1:] if new else [both.name]  # the last one until the new one has turns
         self._keep_only([name for name in names if name in kept or name not in others])
         if new:
-            self.found.commands = [*self.found.commands, both]
+            self._add(both)
 
     def _keep_only(self, names: Sequence[str]) -> None:
-        self.found.commands = [each for each in self.found.commands if each.name in names]
+        commands = [each for each in self.measured.commands if each.name in names]
+        self.measured = replace(self.measured, commands=commands)
+
+    def _add(self, command: Command) -> None:
+        self.measured = replace(self.measured, commands=[*self.measured.commands, command])
 
     def is_enough(self) -> bool:
         """Whether it is known of each that is left how fast it is."""
         pairs = self._pairs()
         rounds = [pair.rounds for pair in pairs.values()]
-        enough = min(rounds, default=self.found.rounds) >= LEAST_ROUNDS
+        enough = min(rounds, default=self.measured.rounds) >= LEAST_ROUNDS
         return enough and are_decided(pairs.values())
 
     def _named(self, pairs: Mapping[str, Pair]) -> list[tuple[str, Pair]]:
         """What is shown to help, by command, the best first."""
-        found = [
+        faster = [
             (name, pair)
             for name, pair in pairs.items()
             if name in self._tried and pair.verdict == "faster"
-            and pair.low is not None and pair.low > 1 + self.found.same
+            and pair.low is not None and pair.low > 1 + self.measured.options.same
         ]  # fmt: skip
-        return sorted(found, key=lambda each: -(each[1].speedup or 0.0))
+        return sorted(faster, key=lambda each: -(each[1].speedup or 0.0))
 
     def helps(self) -> Helps:
         """What is said of the changes."""
@@ -238,13 +246,13 @@ class ChangesTrial(Bench):
     ) -> Iterator[str]:
         """What helps, and with which line; what it could bring at most; what is not decided."""
         if not self._tried.keys() & pairs.keys():
-            yield f"No change looked faster after {counted(self.found.rounds, 'round')}."
+            yield f"No change looked faster after {counted(self.measured.rounds, 'round')}."
         elif together is not None:
             yield f"With {together.second} it is {times_as_fast(together)}."
         elif not named:
-            yield f"No change is shown to help after {counted(self.found.rounds, 'round')}."
+            yield f"No change is shown to help after {counted(self.measured.rounds, 'round')}."
         for name, pair in named:
-            change, base = self._tried[name], self.found.base(name)
+            change, base = self._tried[name], self.measured.base(name)
             line = ", ".join(filter(None, (self._line(change), self._where(change))))
             than = "" if base == AS_IT_IS else f" as with {base} alone"
             yield f"{change.does} it is {times_as_fast(pair, than)}: {line}."
@@ -256,17 +264,17 @@ class ChangesTrial(Bench):
         names = {name for name, _ in named}
         for name, pair in pairs.items():
             if name in self._tried and name not in names and pair.speedup is not None:
-                yield f"{clause(pair, self.found.settings)}."
+                yield f"{clause(pair, self.measured.settings)}."
 
     def _together(self, named: Sequence[str]) -> Pair | None:
         """All that helps, or as much of it as was tried in one command, if that is faster.
 
         If nothing is shown to help alone, the fastest of the commands with several changes.
         """
-        several = [name for name in self.found.names if TOGETHER in name]
+        several = [name for name in self.measured.names if TOGETHER in name]
         rest = [name for name in several if name not in self._tried]
         on_top = [name for name in named if TOGETHER in name]
-        times = self.found.times()
+        times = self.measured.times()
         tried = (*reversed(rest), *on_top) if named else several
         pairs = [times.pair(AS_IT_IS, name) for name in tried]
         faster = [pair for pair in pairs if pair and pair.verdict == "faster"]
@@ -298,10 +306,9 @@ class ChangesTrial(Bench):
 
     def _where(self, change: Change) -> str | None:
         """The line of the script that a change is about."""
-        where = {} if self.script is None else dict(self.script)
-        if (lines := where.get(change.where)) is None:
-            return None
-        return str(lines).partition(",")[0] if change.kind == "threads" else str(lines)
+        where: dict[str, Any] = {**self.script} if self.script else {}
+        lines: str | None = where.get(change.where)
+        return lines.partition(",")[0] if lines and change.kind == "threads" else lines
 
     def _line(self, change: Change) -> str:
         """What to write."""
@@ -312,7 +319,7 @@ class ChangesTrial(Bench):
         """From which step on compiling saves time; that numbers change."""
         change = self._tried[name]
         if change.name == "compile":
-            first, seconds = self._first_steps, self.found.times().seconds[name]
+            first, seconds = self._first_steps, self.measured.times().seconds[name]
             beside = [first[each] for each in first if each not in (name, AS_IT_IS)]
             spent = max(first[name] - median(beside or [first[AS_IT_IS]]), 0.0)
             won = seconds * ((pair.speedup or 1.0) - 1)

@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from ninefold.bench.contestant import Command, last_line
-from ninefold.bench.engine import Found
+from ninefold.bench.command import Command
 from ninefold.bench.guardian import TOKEN, kill
+from ninefold.bench.measurements import Measurements
+from ninefold.bench.printed import last_line
+from ninefold.bench.rounds import tournament
 from ninefold.process import scratch
 from ninefold.tournament.budget import Budget
-from ninefold.tournament.contestant import Contestant, Entries, Look, Pace, Taken, WarmUp
+from ninefold.tournament.contestant import Contestant, Entries, Pace, Taken, WarmUp
 from ninefold.tournament.plan import Turn
-from ninefold.tournament.rounds import Tournament
 from ninefold.tournament.taken import TakenTurn
 from ninefold.waits import telling
 
@@ -43,32 +44,30 @@ def run_whole(command: Command, number: int, keep: Path) -> float:
 class WholeRuns(Entries):
     """Commands that run from beginning to end in a turn: the entries of a tournament."""
 
-    def __init__(self, found: Found, keep: Path) -> None:
-        self.found, self.keep, self.done = found, keep, found.rounds
-        seconds = 60.0 * found.minutes
-        budget = Budget(seconds=seconds, turns=1)
-        self._tournament = Tournament(self, budget, lambda: Look(found.is_enough()))
-        found.log, found.looks = self._tournament.log, self._tournament.looks
-        found.seed = self._tournament.seed
+    def __init__(self, measured: Measurements, keep: Path) -> None:
+        self.measured, self.keep, self.done = measured, keep, measured.rounds
+        budget = Budget(seconds=60.0 * measured.options.minutes, turns=1)
+        self._tournament = tournament(self, measured, budget, measured.is_enough)
 
-    def run(self) -> None:
+    def run(self) -> Measurements:
         """Make the rounds. Raises Failure."""
         self._tournament.run()
+        return self.measured
 
     @property
     def names(self) -> Sequence[str]:
-        return self.found.names
+        return self.measured.names
 
     def start(self, left: Sequence[str], number: int) -> Sequence[Contestant]:
-        commands = {command.name: command for command in self.found.commands}
+        commands = {command.name: command for command in self.measured.commands}
         return [WholeRun(commands[name], number, self.keep) for name in left]
 
     def agree(self, taken: Taken) -> Taken:
         return taken._replace(others=None)  # which processes are its own is not known
 
     def round_ended(self, number: int) -> None:
-        self.done = self.found.rounds = number + 1
-        self.found.seconds = self._tournament.elapsed
+        self.done = number + 1
+        self.measured.ends[self.done] = self._tournament.elapsed
 
 
 class WholeRun:

@@ -136,16 +136,18 @@ class Difference(NamedTuple):
 
 
 @dataclass
-class Found:
-    """What was found.
+class Divergence:
+    """Two trainings, and where they part.
 
     first, inexact: step and difference: beyond its limit, and the first that is not equal bit for
     bit. others: what else differs in that step. worst: the largest distance that was rounding.
     harmless: the first that is beyond its limit and that training does not follow.
-    steps: that both have. grown: whether rounding has grown so far that no place can be told.
+    steps: that were compared. grown: whether rounding has grown so far that no place can be told.
     names: of A for those of B.
     """
 
+    one: Training
+    other: Training
     first: tuple[int, Difference] | None = None
     inexact: tuple[int, Difference] | None = None
     others: Sequence[Difference] = ()
@@ -247,36 +249,39 @@ def limits(differences: Sequence[Difference], before: float) -> Iterator[float]:
         yield EXACT if exact else limit if each.phase == "input" else grown
 
 
-def find(one: Training, other: Training) -> Found:
+def find(one: Training, other: Training) -> Divergence:
     """Compare step by step until the trainings part.
 
     They part where a step has a difference that training follows. One that it does not follow is
     harmless from then on.
     """
-    found, before = Found(names=renamed(one, other)), 0.0
+    parting, before = Divergence(one, other, names=renamed(one, other)), 0.0
     harmless = set[tuple[str, str]]()
     for mine, theirs in zip(one.steps, other.steps, strict=False):
-        found.steps += 1
-        all_ = differences(mine, theirs, found.names)
+        parting.steps += 1
+        all_ = differences(mine, theirs, parting.names)
         unequal = [each for each in all_ if each.distance > EXACT]
-        if unequal and found.inexact is None:
-            found.inexact = found.steps, unequal[0]
+        if unequal and parting.inexact is None:
+            parting.inexact = parting.steps, unequal[0]
         limited = [*zip(all_, limits(all_, before), strict=True)]
         beyond = [each for each, limit in limited if each.distance > limit]
         beyond = [each for each in beyond if each[:2] not in harmless]
         if parts(beyond, all_):
-            first, found.others = beyond[0], beyond
+            first, parting.others = beyond[0], beyond
             grown = GROWTH * before > MOST and first.phase != "input"
-            found.first, found.grown = (found.steps, first), grown and first.distance < 1
-            return found
+            parting.first, parting.grown = (parting.steps, first), grown and first.distance < 1
+            return parting
         silent = [each for each in beyond if each.phase != "buffer"]
-        found.harmless = found.harmless or next(iter(silent), None)
+        parting.harmless = parting.harmless or next(iter(silent), None)
         harmless |= {each[:2] for each in beyond}
-        rounding = [each.distance for each, limit in limited
-                    if each.distance <= limit and each.phase != "buffer"]  # fmt: skip
+        rounding = [
+            each.distance
+            for each, limit in limited
+            if each.distance <= limit and each.phase != "buffer"
+        ]
         before = max([*rounding, before / FADES])
-        found.worst = max([*rounding, found.worst])
-    return found
+        parting.worst = max([*rounding, parting.worst])
+    return parting
 
 
 def parts(beyond: Sequence[Difference], all_: Sequence[Difference]) -> bool:

@@ -14,8 +14,8 @@ from ninefold.diff.compare import (
     EXACT,
     LIMITS,
     Difference,
+    Divergence,
     Entry,
-    Found,
     Rank,
     Training,
     differences,
@@ -100,26 +100,29 @@ class Said(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """Two trainings and where they part.
+    """A difference where two trainings part.
 
-    step: of both, from 1. whole: of a resumed training that which was not interrupted.
+    whole: of a resumed training that which was not interrupted.
     """
 
-    one: Training
-    other: Training
-    found: Found
-    step: int
+    parting: Divergence
     first: Difference
     whole: Training | None = None
 
     @property
+    def step(self) -> int:
+        """Of both, from 1."""
+        return self.parting.steps
+
+    @property
     def ranks(self) -> tuple[list[Rank], list[Rank]]:
-        return self.one.steps[self.step - 1], self.other.steps[self.step - 1]
+        number = self.step - 1
+        return self.parting.one.steps[number], self.parting.other.steps[number]
 
     @property
     def sides(self) -> list[tuple[Training, list[Rank], Training, list[Rank]]]:
         """Each training against the other, with the ranks of this step."""
-        (a, b), (one, other) = self.ranks, (self.one, self.other)
+        (a, b), one, other = self.ranks, self.parting.one, self.parting.other
         return [(one, a, other, b), (other, b, one, a)]
 
     @property
@@ -133,7 +136,7 @@ class Case:
         return ""
 
     def both(self, one: object, other: object) -> str:
-        return f"{one} in {self.one.name} and {other} in {self.other.name}"
+        return f"{one} in {self.parting.one.name} and {other} in {self.parting.other.name}"
 
     @property
     def where(self) -> str:
@@ -143,7 +146,7 @@ class Case:
     @property
     def module(self) -> str:
         """The class of the module that the entry is of."""
-        return str(self.one.first["modules"].get(self.first.name.partition("[")[0], ""))
+        return str(self.parting.one.first["modules"].get(self.first.name.partition("[")[0], ""))
 
     @property
     def size(self) -> str:
@@ -153,7 +156,7 @@ class Case:
     @cached_property
     def gradients(self) -> list[dict[str, Entry]]:
         """Of both, by A's names."""
-        tables = (table(self.ranks[0], {}), table(self.ranks[1], self.found.names))
+        tables = (table(self.ranks[0], {}), table(self.ranks[1], self.parting.names))
         return [{name: of for (phase, name), of in each.items() if phase == "grad"}
                 for each in tables]  # fmt: skip
 
@@ -180,7 +183,7 @@ def place(each: Difference) -> str:
 def explain(case: Case) -> Said:
     """The kind of the first difference, and a clause that says it."""
     kind, values = not_finite(case) or OF_PHASE[case.first.phase](case)
-    names = {"A": case.one.name, "B": case.other.name}
+    names = {"A": case.parting.one.name, "B": case.parting.other.name}
     return Said(kind, SENTENCES[kind].format(case=case, **names, **values))
 
 
@@ -189,7 +192,7 @@ def not_finite(case: Case) -> Evidence | None:
     fewer, worse = entries[0], entries[-1]
     if fewer.bad == worse.bad:
         return None
-    name = (case.other if worse is case.first.other else case.one).name
+    name = (case.parting.other if worse is case.first.other else case.parting.one).name
     values = {"bad": worse.bad, "n": worse.n, "dtype": worse.dtype}
     return "not-finite", {**values, "name": name, "fewer": fewer.bad}
 
@@ -198,12 +201,16 @@ def of_weights(case: Case) -> Evidence:
     """What it means that networks begin a step with other weights."""
     name, weights = case.first.name, table(case.ranks[0], {})
     if case.first.misses:
-        has, lacks = (case.other, case.one) if case.first.one is None else (case.one, case.other)
+        has, lacks = (
+            (case.parting.other, case.parting.one)
+            if case.first.one is None
+            else (case.parting.one, case.parting.other)
+        )
         values = {"has": has.name, "lacks": lacks.name}
         for tied in (of for of in lacks.first["ties"] if name in of):
             return "tied", {**values, "tied": " and ".join(tied), "count": len(tied)}
         return "structure", values
-    counts = [sum(phase == "param" for phase, *_ in of) for of in (case.found.others, weights)]
+    counts = [sum(phase == "param" for phase, *_ in of) for of in (case.parting.others, weights)]
     kind = "step" if case.step > 1 else "weights" if case.whole else "initial-weights"
     return kind, {"count": f"{counts[0]} of {counts[1]}"}
 
@@ -266,7 +273,7 @@ def begins(steps: Sequence[Sequence[Rank]], these: Sequence[Any]) -> int | None:
 
 def states(case: Case) -> dict[str, int]:
     """The random states that differ and that somebody has drawn from, and on which rank first."""
-    born, found = case.one.first["born"], dict[str, int]()
+    born, found = case.parting.one.first["born"], dict[str, int]()
     for number, (mine, theirs) in enumerate(zip(*case.ranks, strict=False)):
         for name in mine["rng"].keys() & theirs["rng"].keys():
             if mine["rng"][name] not in (theirs["rng"][name], born.get(name)):
@@ -277,7 +284,7 @@ def states(case: Case) -> dict[str, int]:
 def of_optimizer(case: Case) -> Evidence:
     """What its state, its options or a GradScaler that differ mean."""
     if case.first.phase == "state":
-        alone = (case.one if case.first.one else case.other).name
+        alone = (case.parting.one if case.first.one else case.parting.other).name
         differs = f"is in {alone} alone" if case.first.misses else f"differs {case.size}"
         return "optimizer-state", {"differs": differs}
     option = "learning-rate" if case.first.name.startswith("lr") else "hyper"
@@ -288,7 +295,7 @@ def of_gradients(case: Case) -> Evidence:
     """What a loss or gradients that differ mean."""
     mine, theirs = case.gradients
     keys = [key for key in mine if key in theirs]
-    a, b = case.one.name, case.other.name
+    a, b = case.parting.one.name, case.parting.other.name
     for has, lacks, name, than in ((mine, theirs, a, b), (theirs, mine, b, a)):
         values = {"has": name, "lacks": than}
         if odd := [key for key in has if key not in lacks]:
@@ -374,40 +381,41 @@ OF_PHASE = {
 
 def facts(case: Case) -> Iterator[Said]:
     """What else differs in the same step and does not follow from the first difference."""
-    for each in case.found.others:
+    for each in case.parting.others:
         lone = each.phase in ("hyper", "scale") or (each.phase == "state" and each.misses)
         if lone and each != case.first:
             yield explain(replace(case, first=each))
 
 
-def sentence(one: Training, other: Training, found: Found, whole: Training | None = None) -> Said:
+def sentence(parting: Divergence, whole: Training | None = None) -> Said:
     """The answer. whole: of a resumed training that which was not interrupted."""
-    if found.first is None:
-        return nothing(one.began, found)
-    step, first = found.first
-    case = Case(one, other, found, step, first, whole)
+    if parting.first is None:
+        return nothing(parting)
+    step, first = parting.first
+    case = Case(parting, first, whole)
     said, also = explain(case), {each.kind: each.text for each in facts(case)}
-    if found.grown:
+    if parting.grown:
         why = "rounding has grown, and no place can be told"
         said = Said("rounding", f"{case.where} differs {case.size}: {why}")
-    last, until = one.began + step - 1, ""
+    last, until = parting.one.began + step - 1, ""
     if step > 1:
-        exactly = found.inexact is None or found.inexact[0] >= step
-        how = "bit for bit" if exactly else f"but for rounding ({found.worst:.0e} at most)"
+        exactly = parting.inexact is None or parting.inexact[0] >= step
+        how = "bit for bit" if exactly else f"but for rounding ({parting.worst:.0e} at most)"
         until = f"Equal {how} up to step {last}. "
     more = f" In the same step, {'; '.join(also.values())}." if also else ""
     return Said(said.kind, f"{until}At step {last + 1}: {said.text}.{more}", [*also])
 
 
-def nothing(began: int, found: Found) -> Said:
-    """The answer where trainings do not part. began: steps that were left out before."""
-    text, harmless = f"Nothing differs up to step {began + found.steps}", ""
-    if found.harmless:
-        harmless = f", but for {place(found.harmless)}, which training does not follow"
-    if found.inexact is None or found.worst <= EXACT:
-        return Said("rounding" if found.inexact else "equal", f"{text}: bit for bit{harmless}.")
-    step, each = found.inexact
-    since = f"{found.worst:.0e} at most; from step {began + step}, {place(each)} on"
+def nothing(parting: Divergence) -> Said:
+    """The answer where trainings do not part."""
+    began, harmless = parting.one.began, ""
+    text = f"Nothing differs up to step {began + parting.steps}"
+    if parting.harmless:
+        harmless = f", but for {place(parting.harmless)}, which training does not follow"
+    if parting.inexact is None or parting.worst <= EXACT:
+        return Said("rounding" if parting.inexact else "equal", f"{text}: bit for bit{harmless}.")
+    step, each = parting.inexact
+    since = f"{parting.worst:.0e} at most; from step {began + step}, {place(each)} on"
     return Said("rounding", f"{text} but by rounding ({since}){harmless}.")
 
 
@@ -426,27 +434,22 @@ def besides(training: Training) -> Iterator[str]:
 
 
 def answer(
-    one: Training,
-    other: Training,
-    found: Found,
-    whole: Training | None = None,
-    exact: bool = False,
+    parting: Divergence, whole: Training | None = None, exact: bool = False
 ) -> dict[str, Any]:
     """What was found, as JSON has it. exact: whether it is about all that is not equal."""
-    said = sentence(one, other, found, whole)
-    step, each = (found.inexact if exact else found.first) or (None, None)
-    inexact = found.inexact and [found.inexact[0] + one.began, *found.inexact[1][:3]]
+    said, began = sentence(parting, whole), parting.one.began
+    step, each = (parting.inexact if exact else parting.first) or (None, None)
     return {
         "version": 1,
         "kind": said.kind,
-        "step": step and step + one.began,
+        "step": step and step + began,
         "phase": each and each.phase,
         "name": each and each.name,
         "distance": each and each.distance,
         "text": said.text,
         "also": [*said.also],
-        "inexact": inexact,
-        "worst": found.worst,
-        "steps": found.steps,
+        "inexact": parting.inexact and [parting.inexact[0] + began, *parting.inexact[1][:3]],
+        "worst": parting.worst,
+        "steps": parting.steps,
         "behind": [],
     }

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ninefold.bench.contestant import Command
+from ninefold.bench.command import Command
 from ninefold.diff.compare import EXACT, Training, differences, find
 from ninefold.diff.kinds import answer, common, taken
 from ninefold.diff.starts import record
@@ -38,7 +38,7 @@ def resumed(
     facts = {"weights": after is None, **dict(lost(rest, second))}
     gone = [name for name, is_lost in facts.items() if is_lost]
     kept = [name for name, is_lost in facts.items() if not is_lost]
-    data = answer(rest, second, find(rest, second), whole, exact=True)
+    data = answer(find(rest, second), whole, exact=True)
     said = f"{second.name} goes on after {whole.name}'s step {rest.began}. "
     said += f"Not restored: {', '.join(gone)}. " if gone else ""
     said += f"Restored: {', '.join(kept)}. " if kept else ""

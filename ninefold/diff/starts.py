@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from ninefold.bench.contestant import Command, Contestant
+from ninefold.bench.command import Command
+from ninefold.bench.held import HeldCommand
 from ninefold.diff.compare import Training, recorded, recording
 from ninefold.errors import ConfigError
 from ninefold.tournament.contestant import Ended
@@ -30,23 +32,20 @@ def record(
     number = len([*command.log(keep, 0).parent.glob("*.log")])
     started = replace(command, text=command.text.replace("{seed}", "0"))
     marking, variables = {SAVES} if until_saved else set(), variables or recording(steps)
-    held = Contestant(started, number, keep, marking, one_optimizer=True, recording=variables)
     saves = False
-    try:
-        poll_until(held.arrived)
-        for _ in range(steps - 1):
-            if saves or len(recorded(held.folder)) >= steps:
-                break
-            saves = SAVES in held.turn(0, 1, records=True).marked
-    except ConfigError as error:  # what bench advises is of no use here
-        do = f"see its output, {held.log}"
-        raise command.failure(error.wrong, error.allowed, do) from None
-    except Ended as ended:
-        if ended.code:
-            wrong = f"it ended with code {ended.code} after {held.steps} steps"
-            raise command.ended(ended.code, wrong, held.last_words, held.correction) from None
-    finally:
-        held.close()
+    with closing(HeldCommand(started, number, keep, marking, False, True, variables)) as held:
+        try:
+            poll_until(held.arrived)
+            for _ in range(steps - 1):
+                if saves or len(recorded(held.folder)) >= steps:
+                    break
+                saves = SAVES in held.train(0, 1, records=True).marked
+        except ConfigError as error:  # what bench advises is of no use here
+            do = f"see its output, {held.log}"
+            raise command.failure(error.wrong, error.allowed, do) from None
+        except Ended as ended:
+            if ended.code:
+                raise held.failure_of_end(ended.code) from None
     taken = recorded(held.folder)
     if not taken:
         raise command.failure("no step of it was recorded", "torch 2 is", f"see {held.log}")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ninefold.bench.contestant import Command
-from ninefold.diff.compare import Found, Training, find, recording
+from ninefold.bench.command import Command
+from ninefold.diff.compare import Divergence, find, recording
 from ninefold.diff.kinds import answer, besides, place, size
 from ninefold.diff.starts import record
 
@@ -30,27 +30,27 @@ def two_starts(command: Command, keep: Path, steps: int) -> dict[str, Any]:
     equal, and leave out each that was not needed.
     """
 
-    def pair(fixed: Sequence[str]) -> tuple[Found, Training, Training]:
+    def pair(fixed: Sequence[str]) -> Divergence:
         variables = recording(steps, fixed)
         one, other = (record(command, keep, steps, variables) for _ in "AB")
-        return find(one, other), one, other
+        return find(one, other)
 
-    found, one, other = pair(())
-    fixed, last = list[str](), found
-    for source in possible(found, one, other):
+    parting = pair(())
+    fixed, last = list[str](), parting
+    for source in possible(parting):
         if last.inexact is not None:
             print(f"two starts differ; now with {SOURCES[source]}", file=sys.stderr)
             fixed.append(source)
-            last, *_ = pair(fixed)
+            last = pair(fixed)
     for source in [] if last.inexact else fixed[:-1]:
         others = [each for each in fixed if each != source]
-        fixed = fixed if pair(others)[0].inexact else others
-    data = answer(one, other, found, exact=True)
-    more = "\n".join([*besides(one), *besides(other)])
+        fixed = fixed if pair(others).inexact else others
+    data = answer(parting, exact=True)
+    more = "\n".join([*besides(parting.one), *besides(parting.other)])
     data["needed"] = None if last.inexact else fixed
-    if found.inexact is None:
+    if parting.inexact is None:
         return {**data, "text": f"{data['text']}\n{more}".strip()}
-    step, each = found.inexact
+    step, each = parting.inexact
     said = f"Two starts differ from step {step} on, first in {place(each)}, {size(each.distance)}."
     if last.inexact:
         why = "an order of additions that is not fixed" if each.distance < SMALL else "chance"
@@ -61,16 +61,17 @@ def two_starts(command: Command, keep: Path, steps: int) -> dict[str, Any]:
     return {**data, "text": f"{said}\n{more}".strip()}
 
 
-def possible(found: Found, one: Training, other: Training) -> list[str]:
+def possible(parting: Divergence) -> list[str]:
     """The sources of chance that may set two starts apart, the likely ones first."""
-    born, phase = one.first["born"], found.inexact and found.inexact[1].phase
-    evidence = {source: differs(source, one, other) for source in ("torch", "numpy", "random")}
+    born, phase = parting.one.first["born"], parting.inexact and parting.inexact[1].phase
+    evidence = {source: differs(source, parting) for source in ("torch", "numpy", "random")}
     evidence |= {"default_rng": bool(born.get("default_rng")), "hash": phase in ("start", "input")}
     return [source for source in SOURCES if evidence.get(source, True)]
 
 
-def differs(source: str, one: Training, other: Training) -> bool:
+def differs(source: str, parting: Divergence) -> bool:
     """Whether a random state differs before the first step, and is drawn from until the last."""
+    one, other = parting.one, parting.other
     a, b = (of.first["rng"].get(source) for of in (one, other))
     states = {one.first["born"].get(source), *(ranks[0]["after"][source] for ranks in one.steps)}
     return a != b and len({*states, a}) > 1

@@ -3,5 +3,5 @@
 `plan` orders turns, `budget` divides the time, `rounds` plays them, `taken` holds them, `rule` says
 what is known, `times` says it. What trains is a `contestant`: the ranks of a configuration
 (`ninefold.launch.turns`), a function of this process (`ninefold.api.session`) or a command
-(`ninefold.bench.engine`).
+(`ninefold.bench.rounds`).
 """

@@ -22,11 +22,12 @@ import ninefold
 from ninefold import report
 from ninefold.answer.facts import facts_of
 from ninefold.answer.times import times
-from ninefold.bench import batches, gate, score, summary
-from ninefold.bench.contestant import Command
-from ninefold.bench.engine import Found
+from ninefold.bench import batches, score
+from ninefold.bench.command import Command
+from ninefold.bench.measurements import Measurements, Options
 from ninefold.bench.pacing import Pause
 from ninefold.bench.precisions import PRECISIONS
+from ninefold.bench.summary import Summary
 from ninefold.bench.trial import ChangesTrial
 from ninefold.stats.verdicts import Settings
 from ninefold.tournament.taken import TurnLog
@@ -42,10 +43,10 @@ GIB = 2**30
 
 def found(
     steps: Mapping[str, float], rounds: int = 6, noise: float = 0.01, **changes: Any
-) -> Found:
+) -> Measurements:
     """A bench of commands whose steps take so many seconds, with so much noise of a round."""
     commands = [Command(f"python train.py --{name}", name) for name in steps]
-    made = Found(commands, 2.0, 0.02, False, None)
+    made = Measurements(commands, ends={rounds: 20.0 * rounds})
     draw = random.Random(rounds)
     for number in range(rounds):
         for name, seconds in steps.items():
@@ -55,21 +56,17 @@ def found(
                 made.log.add(name, number, seconds=step, steps=10, others=0.0)
             made.memory[name][number] = int((1 + 0.1 * len(made.memory)) * GIB)
     for name in steps:
-        made.taken[name] = batches.taken([[([64], 640)] * 4])
+        made.batches[name] = batches.taken([[([64], 640)] * 4])
         made.told[name] = {"world": 1}
-    made.rounds, made.seconds, made.starts = rounds, 20.0 * rounds, 4.0 * rounds
-    for name, value in changes.items():
-        setattr(made, name, value)
-    return made
+    return replace(made, **changes)
 
 
-def bench(made: Found, verdict: str | None = None) -> str:
-    return summary.text(made, KEEP, verdict, whole=False)
+def bench(made: Measurements) -> str:
+    return Summary(made).text(KEEP, whole=False)
 
 
 def gated(steps: Mapping[str, float], noise: float) -> str:
-    made = found(steps, noise=noise, allowed=0.03)
-    return bench(made, gate.verdict(made.times().pairs[0], 0.03))
+    return bench(found(steps, noise=noise, options=Options(allowed=0.03)))
 
 
 def tried(keep: Path) -> str:
@@ -82,14 +79,14 @@ def tried(keep: Path) -> str:
         trial: ChangesTrial = chosen(keep)
     for _ in range(5):
         play(trial, seconds)
-    trial.found.helps, trial.found.seconds, trial.found.starts = trial.helps(), 200.0, 60.0
-    return bench(trial.found)
+    trial.measured.ends[trial.done] = 200.0
+    return bench(replace(trial.measured, helps=trial.helps()))
 
 
 def of_batches() -> str:
     made = found({"b=16": 0.1, "b=256": 0.4}, examples={"b=16": 1.0, "b=256": 16.0})
-    made.taken["b=16"] = batches.taken([[([16], 160)] * 4])
-    made.taken["b=256"] = batches.taken([[([256], 2560)] * 4])
+    made.batches["b=16"] = batches.taken([[([16], 160)] * 4])
+    made.batches["b=256"] = batches.taken([[([256], 2560)] * 4])
     return bench(made)
 
 
@@ -98,15 +95,15 @@ def of_precisions() -> str:
         name: computes(of)
         for name, of in (("fp32", "float32"), ("bf16", "bfloat16"), ("fp16", "float16"))
     }
-    made = found({"fp32": 0.1, "bf16": 0.05, "fp16": 0.052}, said=said)
-    made.commands = [replace(each, changes=(PRECISIONS[each.name],)) for each in made.commands]
+    made = found({"fp32": 0.1, "bf16": 0.05, "fp16": 0.052}, hellos=said)
     made.told["fp16"]["unscaled"] = True
-    return bench(made)
+    commands = [replace(each, changes=(PRECISIONS[each.name],)) for each in made.commands]
+    return bench(replace(made, commands=commands))
 
 
 def of_strategies() -> str:
     made = simulated(0.16, 2.0)
-    made.seconds, made.starts = 100.0, 20.0
+    made.ends[made.rounds] = 100.0
     return bench(made)
 
 

@@ -10,7 +10,7 @@ import pytest
 from torch import nn
 
 from ninefold.bench.__main__ import main
-from ninefold.bench.contestant import INJECT
+from ninefold.bench.command import INJECT
 
 
 @pytest.fixture

@@ -14,10 +14,12 @@ import torch
 from torch import nn
 from torch.optim import LBFGS
 
-from ninefold.bench import summary
 from ninefold.bench.batches import factors, sentences, taken, times_as_many
-from ninefold.bench.contestant import Batch, Command
-from ninefold.bench.engine import Found
+from ninefold.bench.command import Command
+from ninefold.bench.measurements import Measurements
+from ninefold.bench.messages import Batch
+from ninefold.bench.notes import compared
+from ninefold.bench.summary import Summary
 from ninefold.errors import ConfigError
 from tests.bench.test_same import training
 from tests.bench.test_strategies import BY_DDP, rank
@@ -284,9 +286,9 @@ def test_where_batches_differ_by_what_is_not_known_there_is_no_speedup(
     assert factors([A, B], {"A": [rank(1)], "B": BY_DDP}, {"A": SIXTEEN, "B": SIXTY_FOUR})
 
 
-def rounds(number: int, **seconds: float) -> Found:
+def rounds(number: int, **seconds: float) -> Measurements:
     """A bench of so many rounds of commands whose steps take so many seconds."""
-    found = Found([A, B], 1.0, 0.02, False, None, rounds=number, starts=1.0)
+    found = Measurements([A, B], ends={number: 1.0})
     for each in range(number):
         for turn in range(8):
             for name, of in seconds.items():
@@ -297,19 +299,18 @@ def rounds(number: int, **seconds: float) -> Found:
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_what_too_few_rounds_show_is_neither_an_interval_nor_a_verdict(number: int) -> None:
-    found = rounds(number, A=0.2, B=0.1)
-    rows = summary.table(found, found.times())
-    assert rows[2][2:5] == ("2.000", "", "too few rounds")
-    (pair,) = summary.data(found, 0, None)["pairs"]
+    summary = Summary(rounds(number, A=0.2, B=0.1))
+    assert summary.table()[2][2:5] == ("2.000", "", "too few rounds")
+    (pair,) = summary.data(0)["pairs"]
     assert (pair["low"], pair["high"], pair["verdict"]) == (None, None, "too few rounds")
 
 
 def test_only_what_can_compute_the_same_is_held_against_it() -> None:
     found = rounds(3, A=0.2, B=0.1)
-    found.recorded = {name: training(name, 1, 2) for name in "AB"}
-    assert summary.compared(found).keys() == {"B"}
-    found.examples = {"A": 1.0, "B": 4.0}
-    assert summary.compared(found) == {}
+    found.recorded.update({name: training(name, 1, 2) for name in "AB"})
+    assert compared(found).keys() == {"B"}
+    found.examples.update({"A": 1.0, "B": 4.0})
+    assert compared(found) == {}
 
 
 TRAIN = """
@@ -317,15 +318,14 @@ import sys
 import torch
 from torch import nn
 
-batch, micro, nodes = map(int, sys.argv[1:])
+batch, nodes = map(int, sys.argv[1:])
 torch.set_num_threads(1)
 model = nn.Sequential(*(nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(40)))
 optimizer = torch.optim.SGD(model.parameters(), 1e-3)
 while True:
     optimizer.zero_grad()
-    for _ in range(micro):
-        rows = batch + nodes * int(torch.randint(9, (1,)))
-        model(torch.randn(rows, 16)).square().mean().backward()
+    rows = batch + nodes * int(torch.randint(9, (1,)))
+    model(torch.randn(rows, 16)).square().mean().backward()
     optimizer.step()
 """
 
@@ -343,7 +343,7 @@ def bench(shell: Shell, *words: str) -> tuple[str, dict[str, Any]]:
 def test_the_batch_that_takes_more_examples_a_second_is_named_though_its_steps_take_longer(
     shell: Shell,
 ) -> None:
-    said, found = bench(shell, "--each=b=16,256", f"{sys.executable} train.py {{b}} 1 0")
+    said, found = bench(shell, "--each=b=16,256", f"{sys.executable} train.py {{b}} 0")
     told = r"b=256 is [\d.]+ times as fast as b=16 in examples a second \(.*\); its steps take "
     assert re.match(told, said)
     assert "\nA step of b=256 takes 16 times as many examples as one of b=16: speedups" in said
@@ -355,31 +355,13 @@ def test_the_batch_that_takes_more_examples_a_second_is_named_though_its_steps_t
 
 
 @pytest.mark.slow
-def test_micro_batches_are_the_examples_of_a_step(shell: Shell) -> None:
-    said, found = bench(shell, "--each=n=1,4", f"{sys.executable} train.py 32 {{n}} 0")
-    assert [each["examples"] for each in found["commands"]] == [32, 128]
-    assert "speedup in examples a second" in said
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("nodes", [0, 1])
 def test_batches_of_equal_size_are_compared_by_steps_and_nothing_is_said(
     shell: Shell, nodes: int
 ) -> None:
-    said, found = bench(shell, *[f"{sys.executable} train.py 32 1 {nodes}"] * 2)
+    said, found = bench(shell, *[f"{sys.executable} train.py 32 {nodes}"] * 2)
     assert "in examples" not in said
     assert [each["examples"] for each in found["commands"]] == [None if nodes else 32] * 2
-
-
-@pytest.mark.slow
-def test_graphs_of_another_number_have_no_speedup(shell: Shell) -> None:
-    (shell.folder / "train.py").write_text(TRAIN)
-    commands = [f"{sys.executable} train.py {nodes} 1 1" for nodes in (100, 400)]
-    done = shell.run("-m", "ninefold", "bench", "--minutes=1", *commands, code=2)
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert "is not known, so there is no speedup; they vary from step to step, as the nodes" in line
-    assert "times as fast" not in done.stdout
-    assert shell.survivors() == []
 
 
 HALF = """

@@ -18,7 +18,8 @@ from itertools import pairwise
 
 import pytest
 
-from ninefold.bench.contestant import MARKS, Command, Marks, Taken
+from ninefold.bench.command import Command
+from ninefold.bench.turns import MARKS, Marks, Taken
 from ninefold.errors import ConfigError
 from tests.conftest import ROOT, Shell, wait_until
 
@@ -258,6 +259,7 @@ def test_who_connects_and_is_no_rank_is_left_out(scripts):
     ("options", "line"),
     [
         (("--better=less",), "--better=less: it has no effect without --score; "),
+        (("--try", "--max-slowdown=3%"), "--max-slowdown=0.03: it has no effect with --try; "),
         (("--setup=make",), "--setup=make: it has no effect without --revisions; "),
         (("--score=x", "--minutes=1"), "--minutes=1.0: it has no effect with --score; "),
         (("--score=x", "--whole"), "--whole=True: it has no effect with --score; "),
@@ -265,7 +267,6 @@ def test_who_connects_and_is_no_rank_is_left_out(scripts):
         (("--score=a{99999999999}",), "arguments="),
         (("--env=.venv", FAST), "--env=.venv: the command names its Python, "),
         (("--env=.venv", ".venv/bin/python a"), "--env=.venv: the command names its Python, "),
-        (("--twice",), "arguments=--twice: "),
     ],
 )
 def test_an_option_without_an_effect_is_refused(scripts, refused_at_once, options, line):
@@ -338,11 +339,22 @@ def test_data_on_stdout_is_alone_there_and_a_file_is_replaced_whole(scripts):
 
 @pytest.mark.slow
 def test_each_command_has_a_folder_whatever_it_is_called(scripts):
-    names = ["a b", "a-b", "a b", "x" * 300, f"{'x' * 300}/", "\x1b]0;\n"]
+    names = ["a b", "a-b", "a b", "x" * 300, f"{'x' * 300}/", "\x1b]0;\n", "details.md"]
     options = [f"--name={name}" for name in names]
-    done = scripts.run(*QUICK, "--keep=kept", *options, *[FAST] * len(names), code=0)
-    assert len(list((scripts.folder / "kept").iterdir())) == len(names) + 1
+    done = scripts.run(*QUICK, "--keep=\x1b]0;kept", *options, *[FAST] * len(names))
+    assert done.returncode in (0, 9)
+    assert len(list((scripts.folder / "\x1b]0;kept").iterdir())) == len(names) + 1
     assert "\x1b" not in done.stdout
+    assert "]0;kept/details.md" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_script_that_clears_its_environment_is_compared(scripts):
+    clears = "import os\n\nos.environ.clear()\n"
+    (scripts.folder / "clears.py").write_text(f"{clears}{TRAIN}")
+    done = scripts.run(*QUICK, f"{sys.executable} clears.py 0.009", FAST)
+    assert "all train; " in done.stderr
+    assert done.returncode in (0, 9)
 
 
 @pytest.mark.slow

@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
-from ninefold.bench.contestant import INJECT, MARKS, Command, Contestant, Taken
-from ninefold.bench.engine import Bench, Found
-from ninefold.bench.summary import notes
+from ninefold.bench.command import INJECT, Command
+from ninefold.bench.held import HeldCommand
+from ninefold.bench.measurements import Measurements
+from ninefold.bench.notes import notes
+from ninefold.bench.rounds import Bench
+from ninefold.bench.turns import MARKS, Taken
 from ninefold.tournament import neighbors
 from ninefold.waits import poll_until
 from tests.conftest import Shell
@@ -73,14 +76,14 @@ while True:
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[Callable[[str], Contestant]]:
+def started(tmp_path: Path) -> Iterator[Callable[[str], HeldCommand]]:
     """Starts a script, which then waits behind its first step."""
-    held = list[Contestant]()
+    held = list[HeldCommand]()
 
-    def start(text: str) -> Contestant:
+    def start(text: str) -> HeldCommand:
         (tmp_path / "train.py").write_text(text)
         command = Command(f"{sys.executable} train.py", "A", tmp_path)
-        held.append(Contestant(command, 0, tmp_path / "kept", {*MARKS}))
+        held.append(HeldCommand(command, 0, tmp_path / "kept", {*MARKS}))
         poll_until(held[0].arrived, interval=0.01)
         return held[0]
 
@@ -91,12 +94,12 @@ def started(tmp_path: Path) -> Iterator[Callable[[str], Contestant]]:
 
 @pytest.mark.gpu
 def test_a_script_with_a_teacher_in_each_step_waits_for_its_gpu_once_a_turn(
-    started: Callable[[str], Contestant], tmp_path: Path
+    started: Callable[[str], HeldCommand], tmp_path: Path
 ) -> None:
     held = started(TEACHER)
-    held.turn(0, 20)  # after which it is known that what marks a step is part of it
+    held.train(0, 20)  # after which it is known that what marks a step is part of it
     before = len((tmp_path / "waits").read_text().split())
-    assert held.turn(3, 20).seconds > 0
+    assert held.train(3, 20).seconds > 0
     waits = (tmp_path / "waits").read_text().split()[before:]
     assert len(waits) >= 20
     assert len({*waits}) == 1
@@ -105,20 +108,20 @@ def test_a_script_with_a_teacher_in_each_step_waits_for_its_gpu_once_a_turn(
 @pytest.mark.gpu
 @pytest.mark.parametrize("text", [STREAMS, GRAPH], ids=["streams", "graph"])
 def test_a_step_on_other_streams_or_in_a_graph_ends_where_the_device_has_done_it(
-    text: str, started: Callable[[str], Contestant]
+    text: str, started: Callable[[str], HeldCommand]
 ) -> None:
     held = started(text)
     for number in range(1, 4):
-        assert held.turn(2, 10).seconds > 0
+        assert held.train(2, 10).seconds > 0
         assert held.steps >= 12 * number
 
 
 @pytest.mark.gpu
 def test_what_computes_on_a_cpu_never_begins_to_use_cuda(
-    started: Callable[[str], Contestant], tmp_path: Path
+    started: Callable[[str], HeldCommand], tmp_path: Path
 ) -> None:
     held = started(ON_A_CPU)
-    held.turn(2, 10)
+    held.train(2, 10)
     assert {*(tmp_path / "initialized").read_text().split()} == {"False"}
 
 
@@ -187,11 +190,11 @@ def test_clocks_that_a_limit_held_down_are_told_in_one_note(
     reasons = iter([0x4, 0x1, 0x44])
     driver = SimpleNamespace(nvmlDeviceGetCurrentClocksEventReasons=lambda gpu: next(reasons))
     monkeypatch.setattr(neighbors, "nvml_of", lambda uuid: (driver, uuid))
-    found = Found([Command("true", "A"), Command("true", "B")], 1.0, 0.02, False, None)
+    found = Measurements([Command("true", "A"), Command("true", "B")])
     bench = Bench(found, Path("kept"))
-    held = SimpleNamespace(steps=1, said={"cuda": True}, hellos=[{"gpus": ["one"]}] * 2)
+    alive = SimpleNamespace(name="A", steps=1, told={"cuda": True}, hellos=[{"gpus": ["one"]}] * 2)
     for _ in range(3):
-        bench.note(SimpleNamespace(name="A", held=held), Taken())  # type: ignore[arg-type]
+        bench.note(alive, Taken())  # type: ignore[arg-type]
     (said,) = [line for line in notes(found, found.times()) if "clocks" in line]
     assert said.startswith("On the GPU, in 2 turns it ran at its power limit, ")
     assert said.endswith("; in 1 turn heat or a brake of its power held its clocks down.")

@@ -10,7 +10,7 @@ import pytest
 from ninefold.answer.needed import rounds_for_side
 from ninefold.answer.words import interval
 from ninefold.bench import gate
-from ninefold.bench.__main__ import share
+from ninefold.bench.options import share
 from ninefold.errors import Slower, Undecided
 from ninefold.stats.verdicts import OPEN, Pair, Settings
 

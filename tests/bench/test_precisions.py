@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from ninefold.bench.contestant import Command
+from ninefold.bench.command import Command
 from ninefold.bench.precisions import in_precisions
 from ninefold.errors import ConfigError
 from tests.conftest import Shell

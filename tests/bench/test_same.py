@@ -7,8 +7,9 @@ import sys
 import pytest
 
 from ninefold.bench.changes import PARTS
-from ninefold.bench.contestant import Command
-from ninefold.bench.same import same, sentences
+from ninefold.bench.command import Command
+from ninefold.bench.measurements import Measurements
+from ninefold.bench.notes import compared, of_first_steps
 from ninefold.diff.compare import Training
 from tests.conftest import Shell
 
@@ -56,7 +57,7 @@ def training(name: str, *losses: float, index: int = 0) -> Training:
 def test_first_steps_are_held_against_those_of_the_first_command(other, words) -> None:
     commands = [Command("a", "A"), Command("b", "B"), Command("c", "C", changes=(PARTS[0],))]
     recorded = {"A": training("A", 1, 2), "B": other, "C": training("C", 5)}
-    (said,) = sentences("A", same(commands, recorded))
+    (said,) = of_first_steps("A", compared(Measurements(commands, recorded=recorded)))
     assert words in said
 
 

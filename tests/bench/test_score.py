@@ -11,9 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ninefold.bench.contestant import Command
-from ninefold.bench.score import DISCARD, KEEP, MORE, Rule, judge, score_of, seeded
-from ninefold.bench.series import add, level_of_next, read
+from ninefold.bench.command import Command
+from ninefold.bench.score import (
+    DISCARD,
+    KEEP,
+    MORE,
+    Judgement,
+    Rule,
+    judge,
+    score_of,
+    seeded,
+)
+from ninefold.bench.series import level_of_next, opened
 from ninefold.bench.whole import run_whole
 from ninefold.errors import ConfigError
 from ninefold.types import SEEDS
@@ -115,16 +124,37 @@ def test_the_judgements_of_a_series_spend_less_the_longer_nothing_is_kept() -> N
     assert level_of_next([True]) > levels[0]
 
 
-def test_a_series_is_a_file_to_which_each_judgement_is_added(tmp_path: Path) -> None:
+def judgement(verdict: str) -> Judgement:
+    return Judgement(verdict, 3, 0.1, None, None, "", None, "AB")
+
+
+def test_a_series_is_a_file_to_which_one_bench_at_a_time_adds_its_judgement(tmp_path: Path) -> None:
     file = tmp_path / "series.jsonl"
-    for count, verdict in enumerate((KEEP, DISCARD, KEEP), start=1):
-        said = add(file, read(file), {"verdict": verdict})
-        assert [each["verdict"] for each in read(file)][-1] == verdict
-        assert len(read(file)) == count
+    for verdict in (KEEP, DISCARD, KEEP):
+        with opened(file) as series:
+            assert series is not None
+            said = series.add(judgement(verdict), [Command("a"), Command("b")])
+            with pytest.raises(ConfigError, match="another bench adds"), opened(file):
+                pass
     assert said == "This series: 2 of 3 kept, of which 0.1 at most are noise in the mean."
+    with opened(file) as series:
+        assert series is not None
+        assert series.level == level_of_next([True, False, True])
+    (tmp_path / "link").symlink_to(file)
+    with pytest.raises(OSError, match="symbolic link"), opened(tmp_path / "link"):
+        pass
     file.write_text("[1]")
-    with pytest.raises(ConfigError, match=r"--series=.*: a line of it is no judgement"):
-        read(file)
+    with pytest.raises(ConfigError, match="a line of it is no judgement"), opened(file):
+        pass
+
+
+def test_a_pattern_that_searches_for_ever_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ninefold.bench.score.SEARCH_SECONDS", 0.2)
+    (log := tmp_path / "1.log").write_text("a" * 60)
+    with pytest.raises(ConfigError, match=r"was not found in 0\.2 s"):
+        score_of(log, Command("true"), re.compile("(a+)+b"))
 
 
 @pytest.mark.slow

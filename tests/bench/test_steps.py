@@ -17,7 +17,8 @@ from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
-from ninefold.bench.contestant import INJECT, MARKS
+from ninefold.bench.command import INJECT
+from ninefold.bench.turns import MARKS
 
 
 @pytest.fixture

@@ -10,13 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from ninefold.bench import batches, summary
-from ninefold.bench.change import Change, Hello, require_effect
-from ninefold.bench.contestant import Command, last_line, raised
-from ninefold.bench.engine import Found
+from ninefold.bench import batches
+from ninefold.bench.change import Change, require_effect
+from ninefold.bench.command import Command
+from ninefold.bench.measurements import Measurements
+from ninefold.bench.messages import Hello
+from ninefold.bench.notes import compared
 from ninefold.bench.precisions import in_precisions
-from ninefold.bench.same import same
+from ninefold.bench.printed import last_line, raised
 from ninefold.bench.strategies import AXIS, LAUNCHER, by_torchrun, in_strategies, trains_in
+from ninefold.bench.summary import Summary
 from ninefold.errors import ConfigError
 from tests.bench.test_same import training
 from tests.conftest import Shell
@@ -39,7 +42,7 @@ if several:
     torch.distributed.init_process_group("gloo")
 share = torch.distributed.get_world_size() if several and DIVIDES else 1
 model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8))
-network = nn.parallel.DistributedDataParallel(model) if several and AVERAGES else model
+network = nn.parallel.DistributedDataParallel(model) if several else model
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 while True:
     optimizer.zero_grad()
@@ -47,7 +50,7 @@ while True:
         network(torch.randn(32, 64)).square().mean().backward()
     optimizer.step()
 """
-IS = {"AWARE": "int(os.environ.get('WORLD_SIZE', 1)) > 1", "DIVIDES": "False", "AVERAGES": "True"}
+IS = {"AWARE": "int(os.environ.get('WORLD_SIZE', 1)) > 1", "DIVIDES": "False"}
 TORCHRUN_FAILED = """Traceback (most recent call last):
   File "{folder}/train.py", line 24, in <module>
     trainer.fit(model)
@@ -147,49 +150,47 @@ def test_of_a_script_that_sets_its_gpus_itself_the_two_commands_that_would_do_ar
     assert str(failure.value).endswith(both)
 
 
-def simulated(seconds: float, factor: float) -> Found:
+def simulated(seconds: float, factor: float) -> Measurements:
     """Rounds in which a step of none takes 0.1 s, and one of ddp as long as is said."""
-    found = Found([NONE, DDP], 1.0, 0.02, False, None)
-    found.examples = {"none": 1.0, "ddp": factor}
-    found.said = {"none": [rank(1)], "ddp": BY_DDP}
+    found = Measurements([NONE, DDP], ends={4: 120.0})
+    found.examples.update({"none": 1.0, "ddp": factor})
+    found.hellos.update({"none": [rank(1)], "ddp": BY_DDP})
     for name, count in (("none", 64), ("ddp", round(64 * factor))):
-        found.taken[name] = batches.taken([[([count], 10 * count)] * 4])
+        found.batches[name] = batches.taken([[([count], 10 * count)] * 4])
     for number in range(4):
         for turn in range(12):
             noise = 1 + 0.002 * ((7 * turn + number) % 3)
             found.log.add("none", number, seconds=0.1 * noise, steps=1)
             own = noise * (1 + 1e-5 * (number % 2))
             found.log.add("ddp", number, seconds=seconds * own, steps=1)
-    found.rounds = 4
     return found
 
 
 def test_a_speedup_is_of_examples_and_the_time_of_a_step_that_of_a_step() -> None:
-    found = simulated(0.16, 2.0)
-    times = found.times()
-    (pair,) = times.pairs
+    summary = Summary(simulated(0.16, 2.0))
+    (pair,) = summary.times.pairs
     assert pair.speedup == pytest.approx(1.25, rel=0.01)
-    assert times.seconds["ddp"] == pytest.approx(0.16, rel=0.01)
-    said = summary.sentence(found, times)
+    assert summary.times.seconds["ddp"] == pytest.approx(0.16, rel=0.01)
+    said = summary.lead
     assert re.match(
         r"ddp is 1\.2\d+ times as fast as none in examples a second \(95 % interval", said
     )
     assert said.endswith("; its steps take 1.600 times as long.")
-    assert [row["examples"] for row in summary.data(found, 0, None)["commands"]] == [64, 128]
-    assert [row[:3] for row in summary.table(found, times)] == [
-        ("", "examples/s", "ms per run"), ("none", "638.7", "100.2"), ("ddp", "798.4", "160.3")
+    assert [row["examples"] for row in summary.data(0)["commands"]] == [64, 128]
+    assert [row[:3] for row in summary.table()] == [
+        ("", "examples/s", "ms per step"), ("none", "638.7", "100.2"), ("ddp", "798.4", "160.3")
     ]  # fmt: skip
-    first, *_ = summary.notes(found, times)
+    first, *_ = summary.notes
     assert "A step of ddp takes 2 times as many examples as one of none: speedups are of" in first
     assert "The learning rate may have to change." in first
 
 
 def test_a_divided_batch_is_compared_by_the_time_of_a_step() -> None:
-    found = simulated(0.08, 1.0)
-    (pair,) = found.times().pairs
+    summary = Summary(simulated(0.08, 1.0))
+    (pair,) = summary.times.pairs
     assert pair.speedup == pytest.approx(1.25, rel=0.01)
-    assert "in examples" not in summary.sentence(found, found.times())
-    seen, line = [each for each in summary.notes(found, found.times()) if "ddp" in each]
+    assert "in examples" not in summary.lead
+    seen, line = [each for each in summary.notes if "ddp" in each]
     assert "none in 1 process, ddp in 2 processes by DistributedDataParallel" in seen
     assert line == (
         "A step of ddp takes as many examples as one of none; whether both compute the same was "
@@ -198,7 +199,8 @@ def test_a_divided_batch_is_compared_by_the_time_of_a_step() -> None:
 
 
 def test_other_strategies_are_not_held_against_each_other() -> None:
-    assert same([NONE, DDP], {name: training(name, 1) for name in ("none", "ddp")}) == {}
+    recorded = {name: training(name, 1) for name in ("none", "ddp")}
+    assert compared(Measurements([NONE, DDP], recorded=recorded)) == {}
 
 
 @pytest.mark.parametrize(
@@ -272,27 +274,13 @@ def test_a_loop_without_an_optimizer_is_refused_and_not_waited_for(shell: Shell)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (
-            {"AWARE": "False"},
-            "each of the 2 processes of ddp trains a copy of its own (train.py:16)",
-        ),
-        (
-            {"AVERAGES": "False"},
-            "whether the 2 processes of ddp average gradients is not seen (train.py:16)",
-        ),
-    ],
-)
-def test_a_loop_that_trains_copies_is_told_where(
-    shell: Shell, change: dict[str, str], words: str
-) -> None:
-    write(shell, **change)
+def test_a_loop_that_trains_copies_is_told_where(shell: Shell) -> None:
+    write(shell, AWARE="False")
     command = ("--strategies=none,ddp", "--minutes=0.5", f"{sys.executable} train.py")
     done = shell.run("-m", "ninefold", "bench", *command, code=2)
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert f"error: --strategies=none,ddp: {words}" in line
+    words = "error: --strategies=none,ddp: each of the 2 processes of ddp trains a copy of its own"
+    assert f"{words} (train.py:16)" in line
     assert "times as fast" not in done.stdout
     assert shell.survivors() == []
 

@@ -5,6 +5,7 @@ import random
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +14,6 @@ import pytest
 from torch.utils.data import DataLoader
 
 from ninefold.answer.screen import WIDTH
-from ninefold.bench import summary
-from ninefold.bench.change import Script
 from ninefold.bench.changes import (
     AS_IT_IS,
     PARTS,
@@ -23,9 +22,12 @@ from ninefold.bench.changes import (
     of_machine,
     with_changes,
 )
-from ninefold.bench.contestant import INJECT, MARKS, Command
-from ninefold.bench.engine import Found
+from ninefold.bench.command import INJECT, Command
+from ninefold.bench.measurements import Options
+from ninefold.bench.messages import Script
+from ninefold.bench.summary import LINES, Summary
 from ninefold.bench.trial import ChangesTrial
+from ninefold.bench.turns import ROLLOUT
 
 HAS = """
 import json
@@ -218,10 +220,12 @@ def test_the_loader_that_a_script_reads_says_whether_workers_help(shell):
 def test_bf16_is_left_out_where_the_script_computes_in_float32_all_the_same(trial, said, takes):
     (bf16,) = [change for change in of_machine(2) if change.name == "bf16"]
     precision = {"framework": None, "line": "train.py:3", **said}
-    held = SimpleNamespace(
-        command=with_changes(Command("a"), [bf16]), hellos=[{"precision": precision}]
+    each = SimpleNamespace(
+        command=with_changes(Command("a"), [bf16]),
+        hellos=[{"precision": precision}],
+        name="bf16",
+        close=lambda: None,
     )
-    each = SimpleNamespace(held=held, name="bf16", close=lambda: None)
     with trial.failing(each):
         trial.require_effect(each)
     left_out = ["bf16 was left out: it still computes in float32 (train.py:3)"] * (not takes)
@@ -236,23 +240,26 @@ def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ChangesTrial:
 
 
 def chosen(keep: Path, **has: object) -> ChangesTrial:
-    found = Found([], minutes=4, same=0.02, apart=False, allowed=None)
-    trial = ChangesTrial(Command("python train.py"), found, keep)
+    trial = ChangesTrial(Command("python train.py"), Options(minutes=4), keep)
     trial.script = script(**has)
     trial.choose()
     return trial
 
 
+def summary_of(trial: ChangesTrial) -> Summary:
+    return Summary(replace(trial.measured, helps=trial.helps()))
+
+
 def play(trial: ChangesTrial, seconds: Callable[[set[str]], float]) -> None:
     """A round in which a step takes what `seconds` says of what a command has."""
-    number, found = trial.found.rounds, trial.found
+    number, measured = trial.measured.rounds, trial.measured
     draw = random.Random(number)
-    for command in found.commands:
+    for command in measured.commands:
         luck = draw.gauss(1, 1e-4)
         for _ in range(12):
             has = {*command.name.split(TOGETHER)}
-            found.log.add(command.name, number, seconds=seconds(has) * luck, steps=10)
-    found.looks[number + 1] = (number + 1) / 6
+            measured.log.add(command.name, number, seconds=seconds(has) * luck, steps=10)
+    measured.looks[number + 1] = (number + 1) / 6
     trial.round_ended(number)
 
 
@@ -261,9 +268,9 @@ def test_what_reading_hides_is_tried_on_top_of_workers_that_help(trial):
         (read,) = [READ[each] for each in READ if each in has] or [0.1]
         return max(read, 0.02 if "channels_last" in has else 0.04)
 
-    assert "channels_last" not in trial.found.names
+    assert "channels_last" not in trial.measured.names
     play(trial, seconds)
-    assert {"workers=2 + channels_last", "workers=2 + fused"} < {*trial.found.names}
+    assert {"workers=2 + channels_last", "workers=2 + fused"} < {*trial.measured.names}
     for _ in range(4):
         play(trial, seconds)
     helps = trial.helps()
@@ -283,7 +290,7 @@ def test_where_workers_look_slower_the_other_changes_are_tried_alone(trial):
 
     play(trial, seconds)
     assert {"workers=1", "workers=2"} == {*trial.given_up} & {"workers=1", "workers=2"}
-    assert {"channels_last", "fused"} < {*trial.found.names}
+    assert {"channels_last", "fused"} < {*trial.measured.names}
     for _ in range(3):
         play(trial, seconds)
     assert [each["name"] for each in trial.helps().changes] == ["channels_last"]
@@ -292,7 +299,7 @@ def test_where_workers_look_slower_the_other_changes_are_tried_alone(trial):
 def test_a_part_that_costs_little_in_one_round_leaves_no_change_out(trial):
     def seconds(has: set[str]) -> float:
         without = {"no reading", "no optimizer"} & has
-        return 0.11 if without and not trial.found.rounds else 0.09 if "fused" in has else 0.1
+        return 0.11 if without and not trial.measured.rounds else 0.09 if "fused" in has else 0.1
 
     for _ in range(4):
         play(trial, seconds)
@@ -305,7 +312,7 @@ def test_a_part_is_taken_from_a_script_that_was_seen_to_have_it(tmp_path):
         ({}, {"no reading", "no optimizer"}),
         ({"world": 2, "workers": None}, {"no averaging", "no optimizer"}),
     ):
-        kept = {*chosen(tmp_path, **has).found.names} & {part.name for part in PARTS}
+        kept = {*chosen(tmp_path, **has).measured.names} & {part.name for part in PARTS}
         assert kept == parts
 
 
@@ -349,19 +356,18 @@ def test_what_was_left_is_told_by_what_was_seen_of_it(trial):
 
 
 def test_where_no_change_looks_faster_that_is_the_answer_and_no_more_time_is_asked_for(trial):
-    while len(trial.found.names) > 1:
+    while len(trial.measured.names) > 1:
         play(trial, lambda _: 0.1)
-    trial.found.helps = trial.helps()
-    times, rounds = trial.found.times(), trial.found.rounds
+    summary, rounds = summary_of(trial), trial.measured.rounds
     said = f"No change looked faster after {rounds} rounds."
-    assert summary.lead(trial.found, times, None) == said
-    assert summary.next_step(trial.found, times) == ""
-    assert "fused was left after" in trial.found.helps.notes[0]
+    assert summary.lead == said
+    assert summary.next_step == ""
+    assert "fused was left after" in trial.helps().notes[0]
 
 
 def test_a_change_that_helps_with_another_alone_is_told_with_it(trial):
     def seconds(has: set[str]) -> float:
-        draw = random.Random(f"{trial.found.rounds}{sorted(has)}")
+        draw = random.Random(f"{trial.measured.rounds}{sorted(has)}")
         workers = {"workers=2"} & has
         noise = draw.uniform(0.6, 1.4) if workers == has else 1.0
         return noise * (0.05 if workers and "fused" in has else 0.1 - 0.03 * len(workers))
@@ -376,24 +382,21 @@ def test_a_change_that_helps_with_another_alone_is_told_with_it(trial):
 def test_a_screen_has_twelve_lines_and_the_details_have_the_rest(trial):
     for _ in range(3):
         play(trial, lambda has: 0.05 if has & {"workers=2", "no reading"} else 0.1)
-    trial.found.helps = trial.helps()
-    shown = summary.text(trial.found, Path.cwd() / "kept", None, whole=False).splitlines()
-    assert len(shown) <= summary.LINES
+    summary = summary_of(trial)
+    shown = summary.text(Path.cwd() / "kept", whole=False).splitlines()
+    assert len(shown) <= LINES
     assert max(map(len, shown)) <= WIDTH
     assert shown[-1].endswith("kept/details.md")
-    whole = summary.text(trial.found, Path.cwd() / "kept", None, whole=True).splitlines()
-    notes = [*summary.notes(trial.found, trial.found.times())]
-    assert {*notes} < {*whole}
-    assert all(f"- {note}" in summary.details(trial.found, None) for note in notes)
+    whole = summary.text(Path.cwd() / "kept", whole=True).splitlines()
+    assert {*summary.notes} < {*whole}
+    assert all(f"- {note}" in summary.details() for note in summary.notes)
 
 
 def test_steps_that_are_not_counted_are_told_in_one_line_for_all_commands(trial):
     play(trial, lambda has: 0.05 if has & {"workers=2", "no reading"} else 0.1)
     for name in (AS_IT_IS, "workers=2"):
-        trial.found.marked[name]["an evaluation"] += [2.0, 2.0]
-    trial.found.helps = trial.helps()
-    lines = summary.notes(trial.found, trial.found.times())
-    assert [line for line in lines if "Not counted" in line] == [
+        trial.measured.marked[name]["an evaluation"] += [2.0, 2.0]
+    assert [line for line in summary_of(trial).notes if "Not counted" in line] == [
         "Not counted are steps that contained an evaluation: in as it is 2 of 122 "
         "(4.0 s, 25 % of its time), in workers=2 2 of 122 (4.0 s, 40 % of its time)."
     ]
@@ -402,15 +405,12 @@ def test_steps_that_are_not_counted_are_told_in_one_line_for_all_commands(trial)
 def test_long_blocks_that_come_in_a_rhythm_name_what_times_whole_updates(trial):
     for _ in range(3):
         play(trial, lambda has: 0.05 if has & {"workers=2", "no reading"} else 0.1)
-    trial.found.marked[AS_IT_IS][summary.ROLLOUT] += [1.0] * 24
-    trial.found.marked["workers=2"][summary.ROLLOUT] += [0.01]
-    trial.found.helps = trial.helps()
-    lines = summary.notes(trial.found, trial.found.times())
-    (line,) = [line for line in lines if "--step MODULE:FUNCTION" in line]
+    trial.measured.marked[AS_IT_IS][ROLLOUT] += [1.0] * 24
+    trial.measured.marked["workers=2"][ROLLOUT] += [0.01]
+    summary = summary_of(trial)
+    (line,) = [line for line in summary.notes if "--step MODULE:FUNCTION" in line]
     assert line.startswith("as it is has one block without gradients to 16 steps: ")
-    lead = summary.sentence(trial.found, trial.found.times())
-    assert re.search(r" \(in steps alone, without \d\d % of the time\)\.$", lead)
-    assert summary.ROLLOUT in MARKS
+    assert re.search(r" \(in steps alone, without \d\d % of the time\)\.$", summary.sentence)
 
 
 @pytest.mark.slow
@@ -443,8 +443,3 @@ def test_a_change_that_fails_is_left_out_and_the_others_are_tried(shell):
     assert done.returncode in (0, 9), done.stderr
     assert "workers=1 was left out: it ended with code 1" in done.stdout
     assert "no worker" in done.stdout
-
-
-def test_options_that_name_commands_do_not_go_with_it(refused_at_once):
-    for option in ("--name=a", "--max-slowdown=3%", "--whole"):
-        assert "--try" in refused_at_once("--try", option, "true")

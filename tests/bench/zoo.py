@@ -18,7 +18,6 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 torch.set_num_threads(1)
 torch.manual_seed(0)
 WIDTH = 192
-PLANTED = float(os.environ.get("ZOO_PLANTED", "0"))  # share of work that a step has more
 
 
 def network() -> nn.Module:
@@ -48,8 +47,6 @@ def train(
     for number, (inputs, targets) in enumerate(batches(loader), 1):
         loss = nn.functional.mse_loss(model(inputs), targets)
         loss.backward()
-        if PLANTED and number % round(1 / PLANTED) == 0:  # the same work once more, and no sleep
-            nn.functional.mse_loss(model(inputs), targets).backward()
         if number % every == 0:
             optimizer.step()
             optimizer.zero_grad()
@@ -69,7 +66,7 @@ class Slow(Dataset[Any]):
         return 512
 
     def __getitem__(self, index: int) -> Any:
-        time.sleep(0.002 * (1 + PLANTED))
+        time.sleep(0.002)
         return torch.randn(64), torch.randn(64)
 
 
@@ -198,68 +195,6 @@ def own_step() -> None:
         zoo_step.step()
 
 
-def lightning() -> None:
-    import lightning
-
-    class Module(lightning.LightningModule):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = network()
-
-        def training_step(self, batch: Any, number: int) -> Any:
-            inputs, targets = batch
-            loss = nn.functional.mse_loss(self.net(inputs), targets)
-            if PLANTED and number % round(1 / PLANTED) == 0:
-                nn.functional.mse_loss(self.net(inputs), targets).backward()
-            return loss
-
-        def configure_optimizers(self) -> Any:
-            return sgd(self.parameters())
-
-    trainer = lightning.Trainer(
-        max_epochs=-1, logger=False, enable_checkpointing=False, enable_progress_bar=False
-    )
-    trainer.fit(Module(), loader())
-
-
-def accelerate() -> None:
-    from accelerate import Accelerator
-
-    accelerator = Accelerator(cpu=True)
-    model = network()
-    optimizer = sgd(model.parameters())
-    model, optimizer, prepared = accelerator.prepare(model, optimizer, loader())
-    for inputs, targets in batches(prepared):
-        loss = nn.functional.mse_loss(model(inputs), targets)
-        accelerator.backward(loss)
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-def trainer() -> None:
-    import tempfile
-
-    from transformers import Trainer, TrainingArguments
-
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net, self.count = network(), 0
-
-        def forward(self, inputs: Any, labels: Any) -> Any:
-            self.count += 1
-            if PLANTED and self.count % round(1 / PLANTED) == 0:
-                nn.functional.mse_loss(self.net(inputs), labels).backward()
-            return {"loss": nn.functional.mse_loss(self.net(inputs), labels)}
-
-    data = [{"inputs": x, "labels": y} for x, y in examples()]
-    arguments = TrainingArguments(
-        tempfile.mkdtemp(), max_steps=10**9, report_to=[], save_strategy="no", disable_tqdm=True,
-        use_cpu=True, per_device_train_batch_size=32,
-    )  # fmt: skip
-    Trainer(Model(), arguments, train_dataset=data).train()
-
-
 KINDS: dict[str, Callable[[], None]] = {
     "plain": lambda: train(sgd, loader()),
     "accumulation": lambda: train(sgd, loader(), every=2),
@@ -277,9 +212,6 @@ KINDS: dict[str, Callable[[], None]] = {
     "compiled-optimizer": lambda: compiled("optimizer"),
     "compiled-step": lambda: compiled("step"),
     "ranks": ranks,
-    "lightning": lightning,
-    "accelerate": accelerate,
-    "trainer": trainer,
     "evaluating": evaluating,
     "no-grad": lambda: without_gradients(15, torch.no_grad),
     "inference": lambda: without_gradients(15, torch.inference_mode),

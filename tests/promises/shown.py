@@ -90,9 +90,9 @@ def command(words: Sequence[str]) -> None:
     if name in ("train", "evaluate"):
         run(name, arguments)
     elif name == "bench" and "--help" not in arguments:
-        bench.parse(arguments, bench.parser())
+        bench.parser().read(arguments)
     elif name == "diff" and "--help" not in arguments:
-        bench.parse(arguments, diff.parser())
+        diff.parser().read(arguments)
     elif name == "compare":
         run("train", ninefold.compared(arguments))
     elif name == "fits":

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ninefold.api.session import steps_budget
-from ninefold.bench.engine import budget_of as bench_budget
+from ninefold.bench.rounds import budget_of as bench_budget
 from ninefold.study.timing import budget_of
 from ninefold.tournament.budget import LATE, LEAST_ROUNDS, Budget, blocks_of_round
 from ninefold.tournament.plan import Asked, common_start, offset, stretch_steps, turn_steps

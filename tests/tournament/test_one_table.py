@@ -25,8 +25,9 @@ from benchmarks import ours
 from ninefold.api.session import StepTaker, WarmUps
 from ninefold.answer.facts import facts_of
 from ninefold.answer.times import times
-from ninefold.bench.contestant import Command
-from ninefold.bench.engine import Bench, Found
+from ninefold.bench.command import Command
+from ninefold.bench.measurements import Measurements
+from ninefold.bench.rounds import Bench
 from ninefold.config.spec import RunSpec
 from ninefold.launch import forkserver
 from ninefold.launch.turns import TurnTaker
@@ -59,7 +60,7 @@ if __name__ == "__main__":
     job = ours.job("clock.warmup=2", "logger=quiet")
     forkserver.start(job.resolved)
     command = Command(f"{sys.executable} theirs.py", "script")
-    bench = Bench(Found([command], 1.0, 0.02, False, None), Path("kept"))
+    bench = Bench(Measurements([command]), Path("kept"))
     warm_ups = WarmUps(["function"], lambda: 0.0, 1.0)
     with ExitStack() as alive:
         mixed = Mixed()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ninefold.bench.engine import budget_of
+from ninefold.bench.rounds import budget_of
 from ninefold.tournament.budget import Budget
 from ninefold.tournament.contestant import Contestant, Entries, Look, Pace, WarmUp
 from ninefold.tournament.plan import Turn

@@ -51,9 +51,7 @@ class Batches:
             self.left = 0
         if self.left == 0:
             self.steps, self.sums = [], {}
-            self.calls.before = [each for each in self.calls.before if each != self.see]
-            if not self.calls.before:
-                self.calls.end()
+            self.calls.drop(self.see)
 
     def note(self, module, arguments, keywords, outermost):
         import torch

@@ -11,13 +11,14 @@ class Calls:
 
     kind: torch.nn.Module. call: as it was before, now: as it is. before: functions of the module,
     its arguments and keywords, and whether it is outermost (none that backward calls is), which may
-    change it. after: functions of the module and what it has returned.
+    change it. after: functions of the module and what it has returned. staying: those of both that
+    go on seeing calls after `end`.
 
     The compiler neither traces nor compiles what sees a call: a network is compiled as without it.
     """
 
     def __init__(self, kind):
-        self.kind, self.depth, self.before, self.after = kind, 0, [], []
+        self.kind, self.depth, self.before, self.after, self.staying = kind, 0, [], [], ()
         self.call = self.now = kind.__call__
         self.frames = getattr(sys.modules["torch._C"]._dynamo, "eval_frame", None)
 
@@ -71,10 +72,16 @@ class Calls:
         for module in [sys.modules[name] for name in DYNAMO if name in sys.modules]:
             module.unpatched_nn_module_call = call
 
+    def drop(self, *functions):
+        """Have functions see no more calls; with none left modules are called as before."""
+        self.before = [each for each in self.before if each not in functions]
+        self.after = [each for each in self.after if each not in functions]
+        if not (self.before or self.after):
+            self.put(self.call)
+
     def end(self):
-        """Have modules be called as before."""
-        self.before, self.after = [], []
-        self.put(self.call)
+        """Drop all but what stays."""
+        self.drop(*(each for each in (*self.before, *self.after) if each not in self.staying))
 
 
 def is_traced():

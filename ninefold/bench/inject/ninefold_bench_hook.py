@@ -28,6 +28,7 @@ SOCKET, STEP = "NINEFOLD_BENCH", "NINEFOLD_BENCH_STEP"
 RECORD = "NINEFOLD_BENCH_RECORD"  # what is recorded of the first steps, as JSON
 ONE = "NINEFOLD_BENCH_ONE_OPTIMIZER"  # that there is no other one was seen in a process before
 ORIGIN = "NINEFOLD_BENCH_ORIGIN"  # a folder: the files of modules below it are told
+ENVIRONMENT = {**os.environ}  # as it is now: the script may clear its own
 CUDA, OPTIMIZER, MODULE = "torch.cuda", "torch.optim.optimizer", "torch.nn.modules.module"
 FIRST, SELDOM = 16, 64  # steps by which one optimizer is chosen to lead; if another is seldom
 PASSES = 300  # backward passes before a step: more than gradients are accumulated over
@@ -44,12 +45,12 @@ def loaded(module):
     """Change a module that was loaded as far as this command asks for."""
     calls = Calls(module.Module) if module.__name__ == MODULE else None
     ninefold_bench_changes.change(module, calls, STEPS)
-    if os.environ.get(RECORD):
+    if ENVIRONMENT.get(RECORD):
         import ninefold_bench_record
 
         ninefold_bench_record.loaded(module, calls)
         STEPS.recorder = ninefold_bench_record.RECORDER
-    step, _, function = os.environ.get(STEP, "").partition(":")
+    step, _, function = ENVIRONMENT.get(STEP, "").partition(":")
     if module.__name__ == CUDA:
         wait_for_gpu(module)
     if module.__name__ == OPTIMIZER:
@@ -69,7 +70,7 @@ def loaded(module):
 
 def note(name):
     """Put an empty file beside the socket; returns the folder."""
-    folder = os.path.dirname(os.environ[SOCKET])
+    folder = os.path.dirname(ENVIRONMENT[SOCKET])
     with open(os.path.join(folder, name), "a"):
         return folder
 
@@ -240,7 +241,7 @@ class Steps:
                 enough = FEW
             elif waits:
                 enough = SELDOM
-        if os.environ.get(ONE):
+        if ENVIRONMENT.get(ONE):
             enough = 1
         if self.records() or sum(counts) >= enough:
             fit = min(count for count in counts if SELDOM * count >= sum(counts))
@@ -255,8 +256,6 @@ class Steps:
         """
         while self.ends:
             self.ends.pop()()
-        if self.recorder is not None:
-            self.recorder.go_on()
         if self.batches is not None:
             self.taken, self.unscaled = self.batches.taken(self.lead), self.batches.unscaled
         self.batches = None
@@ -340,13 +339,13 @@ class Steps:
         if self.used and group():  # NCCL's watchdog counts a pause as a collective's time
             sleep(WATCHED)
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.connect(os.environ[SOCKET])
+        self.socket.connect(ENVIRONMENT[SOCKET])
         self.send(hello)
         self.began = perf_counter()
         self.wait()
 
     def hello(self, torch):
-        ranks, origin = group(), os.environ.get(ORIGIN)
+        ranks, origin = group(), ENVIRONMENT.get(ORIGIN)
         files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
         found = {
             "rank": ranks.get_rank() if ranks else 0,

@@ -14,7 +14,8 @@ from collections import deque
 from contextlib import suppress
 
 from ninefold_bench_calls import is_in_backward
-from ninefold_bench_hook import OPTIMIZER, RECORD, SOCKET, group, steps_around
+from ninefold_bench_devices import capturing
+from ninefold_bench_hook import ENVIRONMENT, OPTIMIZER, RECORD, SOCKET, group, steps_around
 
 TABLE = 65537  # normal numbers that a tensor is projected on, repeated
 NUMBERS = 6  # that a tensor becomes
@@ -54,6 +55,7 @@ def loaded(module, calls):
         RECORDER.calls = calls
         calls.before.append(RECORDER.before)
         calls.after.append(RECORDER.after)
+        calls.staying = RECORDER.before, RECORDER.after
 
 
 def seed(module, name, fixed):
@@ -152,12 +154,6 @@ class Recorder:
         self.changed.append((owner, name, made, getattr(owner, name)))
         setattr(owner, name, made)
 
-    def go_on(self):
-        """Record calls, though all else that has seen them has ended."""
-        if not self.ended and self.calls is not None:
-            self.calls.before, self.calls.after = [self.before], [self.after]
-            self.calls.put(self.calls.called)
-
     def end(self):
         """Have all be as before, and the peak of memory be that of what comes."""
         already, self.ended = self.ended, True
@@ -166,11 +162,7 @@ class Recorder:
         for owner, name, made, before in reversed(self.changed):
             if getattr(owner, name) is made:
                 setattr(owner, name, before)
-        for seen, mine in ((self.calls.before, self.before), (self.calls.after, self.after)):
-            if mine in seen:
-                seen.remove(mine)
-        if not (self.calls.before or self.calls.after):
-            self.calls.end()
+        self.calls.drop(self.before, self.after)
         self.table, self.networks = {}, {}
         self.begin()
         cuda = sys.modules["torch"].cuda
@@ -183,9 +175,7 @@ class Recorder:
 
     def is_apart(self):
         """Whether calls are no part of a forward pass, or cannot be recorded."""
-        cuda = sys.modules["torch"].cuda
-        captures = cuda.is_initialized() and cuda.is_current_stream_capturing()
-        return self.loading or is_in_backward() or captures
+        return self.loading or is_in_backward() or capturing()
 
     @quiet
     def before(self, module, arguments, keywords, outermost):
@@ -347,12 +337,6 @@ class Recorder:
 
     # Steps.
 
-    def weights(self, optimizer):
-        """The parameters of an optimizer, with their names; those of no network by their place."""
-        weights = [each for of in optimizer.param_groups for each in of["params"]]
-        for number, each in enumerate(weights):
-            yield self.names.get(id(each), f"parameter {number}"), each
-
     @quiet
     def step_begins(self, optimizer):
         if steps_around() > 1:
@@ -369,7 +353,8 @@ class Recorder:
         if self.scale is not None:
             self.note("scale", "scale", self.scale)
         scale = getattr(optimizer, "grad_scale", None)
-        for name, weight in self.weights(optimizer):
+        for number, weight in enumerate(each for of in groups for each in of["params"]):
+            name = self.names.get(id(weight), f"parameter {number}")  # of no network
             for key, value in (optimizer.state.get(weight) or {}).items():
                 if is_numeric(value):
                     self.note("state", f"{key} of {name}", value)
@@ -398,7 +383,7 @@ class Recorder:
             "born": BORN,
         }
         if self.file is None:
-            path = os.path.join(os.path.dirname(os.environ[SOCKET]), f"{os.getpid()}.steps")
+            path = os.path.join(os.path.dirname(ENVIRONMENT[SOCKET]), f"{os.getpid()}.steps")
             self.file = open(path, "w", encoding="utf-8")  # noqa: SIM115
         self.file.write(json.dumps(found) + "\n")
         self.file.flush()

@@ -11,9 +11,9 @@ import functools
 import json
 import os
 
-SEED = "NINEFOLD_BENCH_SEED"  # the number of the round
-CHANGES = "NINEFOLD_BENCH_CHANGES"  # their names, with commas
-SAID = "NINEFOLD_BENCH_SAID"  # the file for what it was seen to compute in
+NUMBER = int(os.environ["NINEFOLD_BENCH_SEED"])  # of the round
+CHANGED = os.environ.get("NINEFOLD_BENCH_CHANGES")  # names of changes, with commas
+FILE = os.environ.get("NINEFOLD_BENCH_SAID")  # for what it was seen to compute in
 SEEDED = "random", "numpy.random", "torch.random", "torch.cuda.random"
 NETWORKS, OPTIMIZERS = "torch.nn.modules.module", "torch.optim.optimizer"
 WATCHES = []  # what sees the calls of networks until the first step of an optimizer has ended
@@ -23,13 +23,13 @@ def loaded(module):
     """Change a module that was loaded: what seeds in it, or in what its networks compute."""
     if module.__name__ in SEEDED:
         move_seeds(module)
-    elif os.environ.get(CHANGES) and module.__name__ == NETWORKS:
+    elif CHANGED and module.__name__ == NETWORKS:
         import ninefold_bench_calls
         import ninefold_bench_changes
 
         calls = ninefold_bench_calls.Calls(module.Module)
         WATCHES.append((ninefold_bench_changes.watch(calls), calls))
-    elif os.environ.get(CHANGES) and module.__name__ == OPTIMIZERS:
+    elif CHANGED and module.__name__ == OPTIMIZERS:
         module.register_optimizer_step_post_hook(end_watch)
 
 
@@ -38,26 +38,25 @@ def end_watch(*_):
     while WATCHES:
         watch, calls = WATCHES.pop()
         calls.end()
-        with open(os.environ[SAID], "w") as file:
+        with open(FILE, "w") as file:
             json.dump({"precision": watch and watch.said()}, file)
 
 
 def move_seeds(module):
     """Change the functions of a module that seed, and seed it."""
-    number = int(os.environ[SEED])
     if module.__name__ == "torch.random":
-        module.default_generator.manual_seed(number)
+        module.default_generator.manual_seed(NUMBER)
     elif module.__name__ == "torch.cuda.random":
-        module.manual_seed_all(number)  # once a GPU is used
+        module.manual_seed_all(NUMBER)  # once a GPU is used
     else:
-        module.seed(number)
+        module.seed(NUMBER)
     for name in ("seed", "manual_seed", "manual_seed_all", "default_rng"):
         if hasattr(module, name) and not (name == "seed" and module.__name__.startswith("torch")):
             limit = 2**32 if module.__name__ == "numpy.random" and name == "seed" else None
-            setattr(module, name, moved(getattr(module, name), number, limit))
+            setattr(module, name, moved(getattr(module, name), limit))
 
 
-def moved(function, number, limit=None):
+def moved(function, limit=None):
     """A function of a seed that gets another one. limit: that its seeds are below."""
 
     @functools.wraps(function)
@@ -66,12 +65,12 @@ def moved(function, number, limit=None):
             return function(*given, **named)
         given, named = list(given), dict(named)
         if given:
-            given[0] = by(given[0], number, limit)
+            given[0] = by(given[0], limit)
         elif "seed" in named or "a" in named:
             name = "seed" if "seed" in named else "a"
-            named[name] = by(named[name], number, limit)
+            named[name] = by(named[name], limit)
         else:
-            given = [number]
+            given = [NUMBER]
         NESTED.append(function)
         try:
             return function(*given, **named)
@@ -84,10 +83,10 @@ def moved(function, number, limit=None):
 NESTED = []
 
 
-def by(seed, number, limit=None):
+def by(seed, limit=None):
     """Another seed: of a number the sum, of none the number itself; of other kinds as it is."""
     if seed is None:
-        return number
+        return NUMBER
     if not isinstance(seed, int):
         return seed
-    return (seed + number) % limit if limit and seed >= 0 else seed + number
+    return (seed + NUMBER) % limit if limit and seed >= 0 else seed + NUMBER

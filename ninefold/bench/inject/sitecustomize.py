@@ -12,6 +12,7 @@ import sys
 HERE = os.path.dirname(__file__)
 SEED = "NINEFOLD_BENCH_SEED"  # the number of a round of whole runs
 SOCKET = "NINEFOLD_BENCH"  # the path of the socket at which `ninefold bench` listens
+OURS = {name: value for name, value in os.environ.items() if name.startswith(SOCKET)}
 CHANCE = "random", "numpy.random", "torch.random", "torch.cuda.random"  # that a hook seeds
 MODULES = (  # that the hook changes, or looks at
     "torch.cuda",
@@ -55,8 +56,13 @@ class Loader:
 
 
 def tell(module):
-    """Tell the hook of a module that is loaded; load the hook before the first one."""
+    """Tell the hook of a module that is loaded; load the hook before the first one.
+
+    The hook reads its variables then, also where the script has cleared its environment.
+    """
     sys.path.insert(0, HERE)
+    lost = OURS.keys() - os.environ.keys()
+    os.environ.update({name: OURS[name] for name in lost})
     try:
         if os.environ.get(SEED):
             import ninefold_bench_seeds as hook
@@ -66,6 +72,8 @@ def tell(module):
         hook.loaded(module)
     finally:
         sys.path.remove(HERE)
+        for name in lost:
+            del os.environ[name]
 
 
 def quietly(call, *arguments):

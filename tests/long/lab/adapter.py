@@ -12,8 +12,9 @@ from ninefold.answer.facts import facts_of
 from ninefold.bench import trial
 from ninefold.bench.change import Change
 from ninefold.bench.changes import AS_IT_IS
-from ninefold.bench.contestant import Command
-from ninefold.bench.engine import TURN, TURN_OF_SEVERAL, WARM_UP_SECONDS, Found, budget_of
+from ninefold.bench.command import Command
+from ninefold.bench.measurements import Measurements, Options
+from ninefold.bench.rounds import TURN, TURN_OF_SEVERAL, WARM_UP_SECONDS, budget_of
 from ninefold.stats.verdicts import Settings
 from ninefold.study.timing import budget_of as budget_of_study
 from ninefold.tournament.contestant import Entries, Look, Pace, Taken
@@ -40,7 +41,7 @@ class Simulated:
     def __init__(self, play, name, number, place):
         self.name, self.play, self.number = name, play, number
         self.process, self.several = Begun(play.world, name, number, place), False
-        spent, steps, takes = 0.0, 1, 0  # as `ninefold.bench.engine.Alive.prepare` warms up
+        spent, steps, takes = 0.0, 1, 0  # as `ninefold.bench.rounds.Alive.prepare` warms up
         while spent < WARM_UP_SECONDS or takes < 2:
             shows = takes < (20 if spent < WARM_UP_SECONDS / 2 else 3)
             seconds = self.process.train(0, steps, alone=True)
@@ -161,16 +162,15 @@ class Play(Played, Entries):
                 stretches=self.alone, waits=waits,
             )  # fmt: skip
             return facts.comparison.seconds
-        found = Found([Command("true", name) for name in self.scripts], 2.0, 0.02, False, None)
-        found.log, found.looks, found.rounds, found.alone = (
-            self.log,
-            self.shares,
-            self.done,
-            self.alone,
+        measured = Measurements(
+            [Command("true", name) for name in self.scripts],
+            log=self.log,
+            looks=self.shares,
+            ends={self.done: 0.0},
+            alone={name: {} for name in self.scripts} | self.alone,
+            waits=waits,
         )
-        found.alone.update({name: {} for name in self.scripts if name not in found.alone})
-        found.waits = waits
-        return found.times().against_baseline
+        return measured.times().against_baseline
 
     def look(self):
         pairs = self.pairs()
@@ -193,8 +193,7 @@ class Try(Played, trial.ChangesTrial):
         trial.of_machine = lambda _: [
             Change(name, does=name, line=name, where="optimizer") for name in changes
         ]
-        found = Found([], world.case.get("minutes", 2), 0.02, False, None)
-        super().__init__(Command("true"), found, Path())
+        super().__init__(Command("true"), Options(minutes=world.case.get("minutes", 2)), Path())
         self._keep_only([AS_IT_IS, *scripts])
         self.script = self.besides = {"framework": None}
         self._tournament = Tournament(
@@ -204,12 +203,12 @@ class Try(Played, trial.ChangesTrial):
             self.seed,
             clock=lambda: world.now,
         )
-        found.log, found.looks = self._tournament.log, self._tournament.looks
+        self._tournament.log, self._tournament.looks = self.measured.log, self.measured.looks
         self.play(self._tournament)
-        self.made, self.done = self._tournament, self.found.rounds
+        self.made, self.done = self._tournament, self.measured.rounds
         left = {name: pair for name, (pair, _) in self.given_up.items() if name in self._tried}
         told = {**left, **self._pairs()}  # what was left is told with its interval, if it has one
-        self.looks = [{(found.base(name), name): pair for name, pair in told.items()}]
+        self.looks = [{(self.measured.base(name), name): pair for name, pair in told.items()}]
         self.told["named"] = [name for name, _ in self._named(self._pairs())]
         self.told["no faster"] = [
             name for name, pair in left.items() if pair.verdict in ("tie", "slower")

@@ -1,0 +1,149 @@
+"""The commands that the options of a command line make: their texts, names, folders, variables."""
+
+from __future__ import annotations
+
+import os
+import string
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from ninefold.bench import output
+from ninefold.bench.command import Command, folder_name
+from ninefold.bench.guardian import guarded
+from ninefold.bench.options import without_effect
+from ninefold.bench.precisions import in_precisions
+from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned
+from ninefold.bench.strategies import in_strategies
+from ninefold.errors import ConfigError, one_line
+from ninefold.process import scratch
+
+REVISIONS = "revisions"  # the folder of their copies
+OF_ONE = ("revisions", "try", "precisions", "strategies")  # options that make several of one
+
+
+@contextmanager
+def prepared(asked: Namespace, least: int = 2) -> Iterator[tuple[Path, list[Command]]]:
+    """The folder for the output of the commands, and these, while the block runs.
+
+    asked: the options of `add_shared`. least: commands that are needed. Raises ConfigError.
+    """
+    given = with_values(asked)
+    with output.own_folder(asked.keep) as keep, guarded(scratch()) as at_end:
+        copies = planned(asked.revisions, keep / REVISIONS) if asked.revisions else []
+        at_end(cleanup_commands(copies))
+        check_out(copies, asked.link, asked.setup)
+        given = of_revisions(given, copies)
+        if asked.strategies:
+            given = in_strategies(given[0], asked.strategies.split(","))
+        if asked.precisions:
+            precisions = asked.precisions.split(",")
+            given = [made for each in given for made in in_precisions(each, precisions)]
+        yield keep, finished(given, asked, least)
+
+
+def with_values(asked: Namespace) -> list[Command]:
+    """The commands, one for each value of --each, which names those of one command."""
+    texts: list[str] = asked.commands
+    if not texts:
+        allowed = "two, or one and an option that makes more"
+        raise ConfigError("arguments", "none", "no command was given", allowed, "add --help")
+    given = [(text, "") for text in texts]
+    keys = [each.partition("=")[0] for each in asked.each]
+    if len({*keys}) < len(keys):
+        wrong, allowed = "a name is given twice", "each name once is allowed"
+        raise ConfigError("--each", ", ".join(keys), wrong, allowed, "put its values into one")
+    for each in asked.each:
+        key, _, values = each.partition("=")
+        if not values or any(f"{{{key}}}" not in text for text in texts):
+            allowed = f"K=V,V and {{{key}}} in the command do"
+            raise ConfigError("--each", each, "it changes nothing", allowed, "write both")
+        given = [
+            (text.replace(f"{{{key}}}", value), ", ".join(filter(None, (name, f"{key}={value}"))))
+            for text, name in given
+            for value in values.split(",")
+        ]
+    for text, name in given:
+        if not text.strip():
+            wrong, needed = "there is nothing in it", "a line for /bin/sh is needed"
+            raise ConfigError("command", "''", wrong, needed, "write one")
+        try:
+            f"{text}{name}".encode()
+        except UnicodeEncodeError as error:
+            wrong, do = "it is not UTF-8", "write it so, or name the file by a link"
+            raise ConfigError("command", repr(text), wrong, str(error), do) from None
+    for option in OF_ONE:
+        if getattr(asked, option) and len(given) != 1:
+            wrong = "so many commands were given"
+            raise ConfigError(f"--{option}", len(given), wrong, "it takes one", "give one")
+    named = len(texts) == 1
+    return [Command(text, name=name if named else "", step=asked.step) for text, name in given]
+
+
+def of_revisions(given: list[Command], copies: Sequence[Copy]) -> list[Command]:
+    """One command for each revision, in its copy, if there are revisions."""
+    return [
+        replace(given[0], name=copy.name, folder=copy.folder, variables=copy.variables, copy=copy)
+        for copy in copies
+    ] or given
+
+
+def finished(given: list[Command], asked: Namespace, least: int) -> list[Command]:
+    """The commands with their own names, folders and environments. What is given once is for all.
+
+    Raises ConfigError.
+    """
+    options = {"cwd": asked.cwd, "env": asked.env, "name": asked.name}
+    count = max(map(len, (given, *options.values()))) if len(given) == 1 else len(given)
+    given = given * (count // len(given))
+    for option, values in options.items():
+        if len(values) not in ({0, count} if option == "name" else {0, 1, count}):
+            wrong, allowed = f"{len(values)} for {count} commands", "one for each is allowed"
+            raise ConfigError(f"--{option}", ", ".join(values), wrong, allowed, "give these")
+        if getattr(asked, "try") and len(values) > 1:
+            raise without_effect(option, values[1], "with --try, which takes one")
+        options[option] = values * count if len(values) == 1 else values or [None] * count
+    if count < least:
+        wrong, allowed = "there is nothing to compare it with", "two or more are needed"
+        raise ConfigError("arguments", given[0].text, wrong, allowed, "add one")
+    commands, taken = list[Command](), {output.DETAILS, REVISIONS}
+    for number, (command, cwd, env, name) in enumerate(zip(given, *options.values(), strict=True)):
+        letter = string.ascii_uppercase[number] if number < 26 else f"C{number + 1}"
+        name = one_line(name or command.name) or letter
+        while folder_name(name) in taken:
+            name = f"{name} ({letter})"
+        taken.add(folder_name(name))
+        folder = folder_of(command, cwd)
+        variables = {**command.variables, **(environment(command, env) if env else {})}
+        commands.append(replace(command, name=name, folder=folder, variables=variables))
+    return commands
+
+
+def folder_of(command: Command, cwd: str | None) -> Path:
+    """The folder that a command runs in. Raises ConfigError."""
+    folder, copy = command.folder / (cwd or ""), command.copy
+    if not folder.is_dir():
+        wrong, needed = "there is no such folder", "one that is there is needed"
+        raise ConfigError("--cwd", folder, wrong, needed, "make it, or correct it")
+    if cwd and copy and not folder.resolve().is_relative_to(copy.root.resolve()):
+        wrong, allowed = "all revisions would run in it", "a folder of the repository is allowed"
+        raise ConfigError("--cwd", cwd, wrong, allowed, "name it from the working folder")
+    return folder
+
+
+def environment(command: Command, venv: str) -> dict[str, str]:
+    """The variables of a command that runs in a virtual environment. Raises ConfigError."""
+    folders, _, program = command.text.split()[0].rpartition("/")
+    if folders and "python" in program:
+        wrong = f"the command names its Python, {folders}/{program}"
+        allowed = "python alone is that of the environment"
+        raise ConfigError("--env", venv, wrong, allowed, "write that")
+    folder = Path(venv).absolute()
+    python = folder / "bin" / "python"
+    if not (python.is_file() and os.access(python, os.X_OK)) or os.pathsep in str(folder):
+        allowed = "a virtual environment, and no :, does"
+        raise ConfigError("--env", venv, "it has no bin/python", allowed, "name one")
+    path = f"{folder / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return {"PATH": path, "VIRTUAL_ENV": str(folder), "PYTHONHOME": ""}
