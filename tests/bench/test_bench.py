@@ -106,7 +106,8 @@ def test_one_command_at_a_time_takes_its_first_step_on_a_gpu(scripts):
         "print(began, time.time(), file=open(f'{time.time()}.span', 'w'))\n"
     )
     (scripts.folder / "gpu.py").write_text(f"{first}{TRAIN}")
-    scripts.run(*QUICK, *[f"{sys.executable} gpu.py 0.003"] * 3, code=0)
+    done = scripts.run(*QUICK, *[f"{sys.executable} gpu.py 0.003"] * 3)
+    assert done.returncode in (0, 9), done.stderr
     found = [file.read_text().split() for file in scripts.folder.glob("*.span")]
     spans = sorted((float(began), float(ended)) for began, ended in found)
     assert len(spans) >= 3
@@ -341,7 +342,8 @@ def test_data_on_stdout_is_alone_there_and_a_file_is_replaced_whole(scripts):
 def test_each_command_has_a_folder_whatever_it_is_called(scripts):
     names = ["a b", "a-b", "a b", "x" * 300, f"{'x' * 300}/", "\x1b]0;\n", "details.md"]
     options = [f"--name={name}" for name in names]
-    done = scripts.run(*QUICK, "--keep=\x1b]0;kept", *options, *[FAST] * len(names), code=0)
+    done = scripts.run(*QUICK, "--keep=\x1b]0;kept", *options, *[FAST] * len(names))
+    assert done.returncode in (0, 9)
     assert len(list((scripts.folder / "\x1b]0;kept").iterdir())) == len(names) + 1
     assert "\x1b" not in done.stdout
     assert "]0;kept/details.md" in done.stdout
@@ -351,7 +353,9 @@ def test_each_command_has_a_folder_whatever_it_is_called(scripts):
 def test_a_script_that_clears_its_environment_is_compared(scripts):
     clears = "import os\n\nos.environ.clear()\n"
     (scripts.folder / "clears.py").write_text(f"{clears}{TRAIN}")
-    scripts.run(*QUICK, f"{sys.executable} clears.py 0.009", FAST, code=0)
+    done = scripts.run(*QUICK, f"{sys.executable} clears.py 0.009", FAST)
+    assert "all train; " in done.stderr
+    assert done.returncode in (0, 9)
 
 
 @pytest.mark.slow
