@@ -176,14 +176,12 @@ def exit_now(code: int) -> NoReturn:
 
 def not_ended(field: str, value: object, seconds: float) -> ProcessNotEnded:
     """The failure of a process that has done its work and waits for what the user's code left."""
-    return ProcessNotEnded(
-        field,
-        value,
+    wrong = (
         f"it did not end in {seconds:g} s after its work was done; it waits for "
-        f"{', '.join(_left()) or 'something that it does at its exit'}",
-        "end that in the code which started it, or make it a daemon",
-        "launch.timeout is the limit",
+        f"{', '.join(_left()) or 'something that it does at its exit'}"
     )
+    allowed = "end that in the code which started it, or make it a daemon"
+    return ProcessNotEnded(field, value, wrong, allowed, "launch.timeout is the limit")
 
 
 def _left() -> Iterator[str]:

@@ -213,13 +213,9 @@ def require_gpus(field: str, value: object, wanted: Sequence[int], there: Sequen
     if not missing:
         return
     listed = ", ".join(f"{number} {name}" for number, name in enumerate(there))
-    raise ConfigError(
-        field,
-        value,
-        f"there is no GPU {missing[0]}",
-        f"{len(there)} GPU{'s' * (len(there) != 1)}: {listed}" if there else "no GPU found",
-        "name one of them" if there else "use device=cpu or device=auto",
-    )
+    allowed = f"{len(there)} GPU{'s' * (len(there) != 1)}: {listed}" if there else "no GPU found"
+    do = "name one of them" if there else "use device=cpu or device=auto"
+    raise ConfigError(field, value, f"there is no GPU {missing[0]}", allowed, do)
 
 
 def available_memory() -> int | None:

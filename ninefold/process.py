@@ -90,13 +90,9 @@ def scratch() -> Path:
         folder = Path(tempfile.mkdtemp(prefix="ninefold-"))
         if len(os.fsencode(folder)) > MAX_PATH_BYTES:
             folder.rmdir()
-            raise ResourceError(
-                "TMPDIR",
-                folder.parent,
-                "its path is too long for the sockets of a command",
-                f"{MAX_PATH_BYTES - 18} bytes are allowed",
-                "name a shorter one",
-            )
+            wrong = "its path is too long for the sockets of a command"
+            allowed = f"{MAX_PATH_BYTES - 18} bytes are allowed"
+            raise ResourceError("TMPDIR", folder.parent, wrong, allowed, "name a shorter one")
         _scratch = os.getpid(), folder
         atexit.register(remove_scratch)
     return _scratch[1]

@@ -38,13 +38,10 @@ class Text(Dataset):
         first = round((1 - TEST) * len(tokens))
         part = tokens[first:] if split == "test" else tokens[:first]
         if len(part) <= self.context:
-            raise DataError(
-                "dataset.context",
-                self.context,
-                f"the {split} split of {self._path} has {len(part):,} characters",
-                "fewer than that are allowed",
-                "lower dataset.context, or name a longer text (dataset.root)",
-            )
+            wrong = f"the {split} split of {self._path} has {len(part):,} characters"
+            allowed = "fewer than that are allowed"
+            do = "lower dataset.context, or name a longer text (dataset.root)"
+            raise DataError("dataset.context", self.context, wrong, allowed, do)
         windows = np.lib.stride_tricks.sliding_window_view(part, self.context + 1)
         windows = windows[:: self.context if split == "test" else self.stride]
         examples = Examples(windows[:, :-1], windows[:, 1:])
@@ -62,13 +59,10 @@ class Text(Dataset):
         try:
             text = self._path.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
-            raise DataError(
-                "dataset.root",
-                self._path,
-                f"it cannot be read ({getattr(error, 'strerror', None) or error})",
-                "a text file in UTF-8 is allowed",
-                "correct it, or leave it out for the built-in text",
-            ) from error
+            wrong = f"it cannot be read ({getattr(error, 'strerror', None) or error})"
+            allowed = "a text file in UTF-8 is allowed"
+            do = "correct it, or leave it out for the built-in text"
+            raise DataError("dataset.root", self._path, wrong, allowed, do) from error
         points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
         found, tokens = np.unique(points, return_inverse=True)
         return tokens.astype(np.int64), found

@@ -64,14 +64,11 @@ class MultiLabel(nn.Module):
         bad = np.argwhere((targets != 0) & (targets != 1))
         if len(bad):
             first = bad[0].tolist()
-            raise DataError(
-                "dataset",
-                "targets",
+            wrong = (
                 f"{len(bad):,} values of the targets are no labels, the first "
-                f"{targets[tuple(first)]} of example {first[0]}",
-                "0 and 1 are allowed",
-                "correct them",
+                f"{targets[tuple(first)]} of example {first[0]}"
             )
+            raise DataError("dataset", "targets", wrong, "0 and 1 are allowed", "correct them")
 
     def measure(self, output: Tensor, target: Tensor) -> Tensor:
         """Counts for each label: int64 [k, 5].

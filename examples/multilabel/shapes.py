@@ -38,13 +38,9 @@ class Shapes(Dataset):
 
     def load(self, split: Split) -> Examples:
         if len(self.shape) != 3 or self.shape[0] != 1 or min(self.shape[1:]) < 8:
-            raise DataError(
-                "dataset.shape",
-                list(self.shape),
-                "the images of shapes are gray",
-                "[1, height, width] with at least 8 pixels a side is allowed",
-                "correct it",
-            )
+            wrong = "the images of shapes are gray"
+            allowed = "[1, height, width] with at least 8 pixels a side is allowed"
+            raise DataError("dataset.shape", list(self.shape), wrong, allowed, "correct it")
         count = self.train_count if split == "train" else self.test_count
         images, masks = drawn(count, self.shape[1:], seed=0 if split == "train" else 1)
         targets = masks if self.masks else masks.any(axis=(2, 3))

@@ -79,13 +79,9 @@ class Split(Parallel):
         if self.device == "cpu" or not gpus:
             return [self.device if self.device == "cuda" else "cpu"]
         if self.cuts is not None and 1 < gpus < len(self.cuts) + 1:
-            raise ConfigError(
-                AT,
-                listed(self.cuts),
-                f"it cuts the network into {len(self.cuts) + 1} parts",
-                f"{gpus} GPUs found",
-                f"name {gpus - 1} modules, or the devices in parallel.devices",
-            )
+            wrong = f"it cuts the network into {len(self.cuts) + 1} parts"
+            do = f"name {gpus - 1} modules, or the devices in parallel.devices"
+            raise ConfigError(AT, listed(self.cuts), wrong, f"{gpus} GPUs found", do)
         most = gpus if self.cuts is None else len(self.cuts) + 1
         return [f"cuda:{number}" for number in range(min(most, gpus))]
 
@@ -199,13 +195,9 @@ def require_none_shared(parts: Sequence[Sequence[Part]]) -> None:
         here: set[int] = set()
         for name, module in own:
             if before & identities(module):
-                raise ConfigError(
-                    AT,
-                    name,
-                    "it has a parameter that another part has as well",
-                    "a parameter is on one device",
-                    "cut elsewhere (parallel.at)",
-                )
+                wrong = "it has a parameter that another part has as well"
+                allowed = "a parameter is on one device"
+                raise ConfigError(AT, name, wrong, allowed, "cut elsewhere (parallel.at)")
             here |= identities(module)
         before |= here
 
@@ -341,13 +333,10 @@ def no_such_module(network: nn.Module, name: str) -> ConfigError:
     """The failure of `parallel.at` with the name of no module."""
     children = [child for child, _ in network.named_children()]
     near = difflib.get_close_matches(name, names(network), n=1)
-    return ConfigError(
-        AT,
-        name,
-        f"the network ({type(network).__name__}) has no such module",
-        f"{', '.join(children)} and modules in them are allowed",
-        f"{f'did you mean {near[0]}?' if near else 'name one of them'}",
-    )
+    wrong = f"the network ({type(network).__name__}) has no such module"
+    allowed = f"{', '.join(children)} and modules in them are allowed"
+    do = f"{f'did you mean {near[0]}?' if near else 'name one of them'}"
+    return ConfigError(AT, name, wrong, allowed, do)
 
 
 def listed(cuts: Sequence[str]) -> str:

@@ -56,13 +56,9 @@ def failure(pair: Pair, allowed: float, minutes: float, what: str = "") -> Failu
         )
     rounds = rounds_for_side(pair, least_speedup(allowed))
     more = f"--minutes {math.ceil(minutes * rounds / pair.rounds)}, " if rounds else ""
-    return Undecided(
-        "max-slowdown",
-        share,
-        f"not decided after {counted(pair.rounds, 'round')}",
-        f"the interval is {known}",
-        f"{more}a quieter runner, or more to be allowed",
-    )
+    wrong = f"not decided after {counted(pair.rounds, 'round')}"
+    do = f"{more}a quieter runner, or more to be allowed"
+    return Undecided("max-slowdown", share, wrong, f"the interval is {known}", do)
 
 
 def memory_failure(

@@ -222,13 +222,10 @@ class HeldCommand:
                 connection.send(order)
             answers = [self._ranks[rank].receive(limit, Answer) for rank in sorted(self._ranks)]
         except TimeoutError:
-            raise PeerError(
-                "command",
-                self.command.text,
-                f"it did not take {order['steps']} steps in {limit:.0f} s",
-                f"its output ends: {last_line(self.log)}",
-                f"see {self.log}",
-            ) from None
+            wrong = f"it did not take {order['steps']} steps in {limit:.0f} s"
+            allowed = f"its output ends: {last_line(self.log)}"
+            do = f"see {self.log}"
+            raise PeerError("command", self.command.text, wrong, allowed, do) from None
         except (EOFError, OSError):
             poll_until(lambda: self._process.poll() is not None, OTHERS_SECONDS, LOOK_SECONDS)
             if self._process.returncode is None:

@@ -78,13 +78,10 @@ def by_torchrun(processes: int, text: str) -> str:
     found = [*PYTHON.finditer(text)]
     launchers = ("torch.distributed", "accelerate.commands", "deepspeed")
     if len(found) != 1 or any(launcher in text for launcher in launchers):
-        raise ConfigError(
-            "command",
-            text,
-            "torchrun is put before its script for ddp, and no one script is seen",
-            "python FILE and python -m MODULE are allowed, once",
-            "write it so, without a launcher, or give two commands of your own",
-        )
+        wrong = "torchrun is put before its script for ddp, and no one script is seen"
+        allowed = "python FILE and python -m MODULE are allowed, once"
+        do = "write it so, without a launcher, or give two commands of your own"
+        raise ConfigError("command", text, wrong, allowed, do)
     end = found[0].end()
     return f"{text[:end]} {LAUNCHER} {processes}{text[end:]}"
 

@@ -29,13 +29,9 @@ def reader_of(path: Path, field: str) -> Callable[[Path, str], dict[str, Any]]:
     try:
         read: Callable[[Path, str], dict[str, Any]] = import_module(READS_SHARDED).read
     except ModuleNotFoundError as error:
-        raise CheckpointError(
-            field,
-            path,
-            "it is a folder that an extension wrote, which is not here to read it",
-            "files NAME.pt are read without one",
-            "put the extension back",
-        ) from error
+        wrong = "it is a folder that an extension wrote, which is not here to read it"
+        allowed = "files NAME.pt are read without one"
+        raise CheckpointError(field, path, wrong, allowed, "put the extension back") from error
     return read
 
 
@@ -47,13 +43,8 @@ def load(path: Path, field: str) -> Any:
             content = torch.load(path, map_location="cpu", weights_only=True)
         require_bounded(content, path.stat().st_size)
     except Exception as error:  # torch.load fails in at least five types
-        raise CheckpointError(
-            field,
-            path,
-            "it cannot be read",
-            _reason(error),
-            "only tensors and plain containers are loaded",
-        ) from error
+        do = "only tensors and plain containers are loaded"
+        raise CheckpointError(field, path, "it cannot be read", _reason(error), do) from error
     return content
 
 
@@ -92,22 +83,14 @@ def require_honest(path: Path, field: str) -> None:
             size = os.fstat(file.fileno()).st_size
             require_stored(file)
     except (OSError, ValueError) as error:
-        raise CheckpointError(
-            field,
-            path,
-            "it cannot be read",
-            getattr(error, "strerror", None) or str(error),
-            "only files as torch.save writes them are loaded",
-        ) from error
+        allowed = getattr(error, "strerror", None) or str(error)
+        do = "only files as torch.save writes them are loaded"
+        raise CheckpointError(field, path, "it cannot be read", allowed, do) from error
     free = available_memory()
     if free is not None and size > free:
-        raise ResourceError(
-            field,
-            path,
-            f"it has {amount(size)}, and is read as a whole",
-            f"{amount(free)} of memory are available",
-            "free some, or use a larger machine",
-        )
+        wrong = f"it has {amount(size)}, and is read as a whole"
+        allowed = f"{amount(free)} of memory are available"
+        raise ResourceError(field, path, wrong, allowed, "free some, or use a larger machine")
 
 
 def require_bounded(tree: Any, size: int) -> None:

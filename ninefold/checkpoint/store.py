@@ -137,14 +137,12 @@ class Checkpoints:
             files = self.manifest()
         there = ", ".join(manifest.names(self.folder)) or "none"
         if not files and there != "none":
-            raise CheckpointError(
-                "resume",
-                self.folder.parent,
+            wrong = (
                 f"{manifest.FILE} is missing, damaged or of a newer format version, and without "
-                "it nothing can be verified",
-                f"found {there}",
-                f"put {self.folder / manifest.FILE} back or start the run afresh in a new folder",
+                "it nothing can be verified"
             )
+            do = f"put {self.folder / manifest.FILE} back or start the run afresh in a new folder"
+            raise CheckpointError("resume", self.folder.parent, wrong, f"found {there}", do)
         digests: dict[object, str | None] = {}
         for name, sha256 in manifest.newest_first(files):
             path = self.folder / name
@@ -157,13 +155,9 @@ class Checkpoints:
                     print(f"warning: {line}", file=sys.stderr, flush=True)
             if digests[file] == sha256:
                 return path
-        raise CheckpointError(
-            "resume",
-            self.folder.parent,
-            "no checkpoint in it can be used",
-            f"found {there}",
-            "start the run afresh in a new folder",
-        )
+        wrong = "no checkpoint in it can be used"
+        do = "start the run afresh in a new folder"
+        raise CheckpointError("resume", self.folder.parent, wrong, f"found {there}", do)
 
     def refused(self, error: OSError, size: int) -> ResourceError:
         """Remove what was written of a checkpoint of `size` bytes; return the error to raise."""
@@ -266,40 +260,23 @@ def read(path: Path, field: str = "ckpt") -> dict[str, Any]:
     with suppress(OSError):
         listed = manifest.read(path.parent)
     if path.name in listed and digest(path) not in manifest.sums(listed, path.name):
-        raise CheckpointError(
-            field,
-            path,
-            "it is damaged",
-            "its sha256 is not the one in the manifest",
-            "use another checkpoint of the folder",
-        )
+        allowed = "its sha256 is not the one in the manifest"
+        do = "use another checkpoint of the folder"
+        raise CheckpointError(field, path, "it is damaged", allowed, do)
     if path.suffix == SAFETENSORS:
         return dict(read_safetensors(path, field))
     require_honest(path, field)
     if path.name not in listed and (part := damaged_part(path)) is not None:
-        raise CheckpointError(
-            field,
-            path,
-            "it is damaged",
-            f"the checksum of {part} in it is another",
-            "fetch or copy the file again",
-        )
+        allowed = f"the checksum of {part} in it is another"
+        raise CheckpointError(field, path, "it is damaged", allowed, "fetch or copy the file again")
     content = load(path, field)
     if not isinstance(content, dict):
-        raise CheckpointError(
-            field,
-            path,
-            f"it holds a {type(content).__name__}",
-            "a dictionary is expected",
-            "save model.state_dict()",
-        )
+        wrong = f"it holds a {type(content).__name__}"
+        allowed = "a dictionary is expected"
+        raise CheckpointError(field, path, wrong, allowed, "save model.state_dict()")
     found = content.get("format")  # a foreign file's need not be a number
     if isinstance(found, int) and found > FORMAT:
-        raise CheckpointError(
-            field,
-            path,
-            f"it is of a newer format version, {found}",
-            f"this one reads up to {FORMAT}",
-            "use the version of ninefold that wrote it",
-        )
+        wrong = f"it is of a newer format version, {found}"
+        do = "use the version of ninefold that wrote it"
+        raise CheckpointError(field, path, wrong, f"this one reads up to {FORMAT}", do)
     return content

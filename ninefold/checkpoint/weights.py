@@ -40,13 +40,9 @@ def chosen(content: Mapping[str, Any], which: str | None) -> tuple[dict[str, Ten
     if which == RAW or (which is None and not averages):
         return found, RAW
     if not averages:
-        raise CheckpointError(
-            "weights",
-            AVERAGE,
-            "this checkpoint has none",
-            "it was trained without ema",
-            "use weights=raw",
-        )
+        wrong = "this checkpoint has none"
+        allowed = "it was trained without ema"
+        raise CheckpointError("weights", AVERAGE, wrong, allowed, "use weights=raw")
     return found | averages, AVERAGE
 
 

@@ -202,25 +202,18 @@ def train_and_val(
     train = load("train")
     if "val" in dataset.splits:
         if dataset.val:
-            raise DataError(
-                "dataset.val",
-                dataset.val,
-                "the dataset has a validation split",
-                "a share is drawn from the training examples only where there is none",
-                "set dataset.val=0 to use the one it has",
-            )
+            wrong = "the dataset has a validation split"
+            allowed = "a share is drawn from the training examples only where there is none"
+            do = "set dataset.val=0 to use the one it has"
+            raise DataError("dataset.val", dataset.val, wrong, allowed, do)
         return train, load("val")
     count = val_count(dataset, len(train))
     if not count:
         return train, None
     if count >= len(train):
-        raise DataError(
-            "dataset.val",
-            dataset.val,
-            "no training examples are left",
-            f"{len(train)} examples found, {count} taken for validation",
-            "lower dataset.val",
-        )
+        wrong = "no training examples are left"
+        allowed = f"{len(train)} examples found, {count} taken for validation"
+        raise DataError("dataset.val", dataset.val, wrong, allowed, "lower dataset.val")
     # Three numbers, as two of them, seed and epoch, give the order of an epoch.
     order = np.random.default_rng([seed, 0, 1]).permutation(len(train))
     return train.select(np.sort(order[count:])), train.select(np.sort(order[:count]))
@@ -236,22 +229,15 @@ def checked(name: str, dataset: Dataset, examples: Examples) -> Examples:
     """`examples`, if their shape and classes are what `dataset` says. Raises DataError."""
     shape = list(examples.inputs.shape[1:])
     if shape != list(dataset.shape):
-        raise DataError(
-            "dataset.shape",
-            list(dataset.shape),
-            f"{name} holds other images",
-            f"found {shape}",
-            "set dataset.shape to what was found",
-        )
+        wrong = f"{name} holds other images"
+        do = "set dataset.shape to what was found"
+        raise DataError("dataset.shape", list(dataset.shape), wrong, f"found {shape}", do)
     targets = np.asarray(examples.targets)
     low, high = int(targets.min()), int(targets.max())
     classes = high + 1 if dataset.classes is None else dataset.classes
     if low < 0 or high >= classes:
-        raise DataError(
-            "dataset.classes",
-            classes,
-            f"{name} has labels from {low} to {high}",
-            f"labels below {classes} are allowed",
-            f"set dataset.classes={high + 1}",
-        )
+        wrong = f"{name} has labels from {low} to {high}"
+        allowed = f"labels below {classes} are allowed"
+        do = f"set dataset.classes={high + 1}"
+        raise DataError("dataset.classes", classes, wrong, allowed, do)
     return examples

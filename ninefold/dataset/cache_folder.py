@@ -153,13 +153,10 @@ def _write_rows(
             "correct the dataset",
         ) from error
     if values.shape != (len(rows), *file.shape[1:]) or values.dtype != file.dtype:
-        raise DataError(
-            "dataset.cache",
-            path.name,
-            f"examples from {rows[0]} on are {values.dtype} {list(values.shape[1:])}",
-            f"the others are {file.dtype} {list(file.shape[1:])}",
-            "see that the dataset gives all of them the same shape and dtype",
-        )
+        wrong = f"examples from {rows[0]} on are {values.dtype} {list(values.shape[1:])}"
+        allowed = f"the others are {file.dtype} {list(file.shape[1:])}"
+        do = "see that the dataset gives all of them the same shape and dtype"
+        raise DataError("dataset.cache", path.name, wrong, allowed, do)
     view = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
     offset = file.offset + int(rows[0]) * _row_bytes(array, file.dtype)
     descriptor = os.open(path, os.O_WRONLY)  # not through the map: a full disk would be a SIGBUS

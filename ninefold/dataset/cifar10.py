@@ -45,13 +45,10 @@ class CIFAR10(Dataset):
             try:
                 datasets.CIFAR10(Path(self.root).expanduser(), download=True)
             except Exception as error:  # the network fails in many types
-                raise DataError(
-                    "dataset.download",
-                    "true",
-                    f"CIFAR-10 could not be fetched ({error})",
-                    f"nothing usable in {Path(self.root).expanduser()}",
-                    f"fetch it by other means and put {BINARY} or {PYTHON} there",
-                ) from error
+                wrong = f"CIFAR-10 could not be fetched ({error})"
+                allowed = f"nothing usable in {Path(self.root).expanduser()}"
+                do = f"fetch it by other means and put {BINARY} or {PYTHON} there"
+                raise DataError("dataset.download", "true", wrong, allowed, do) from error
         if self._folder() is None:
             raise self._tree.wrong(
                 "CIFAR-10 is not there",

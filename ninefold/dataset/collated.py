@@ -113,13 +113,10 @@ class Collated:
         """Return it as the only part. Raises ConfigError if there are to be several."""
         if count == 1:
             return (self,)
-        raise ConfigError(
-            "dataset",
-            "DataLoader",
-            f"its collate_fn makes one batch, which is asked for in {count} parts",
-            "each process collates its own examples",
-            "leave out parallel=dp and accumulate, or the collate_fn",
-        )
+        wrong = f"its collate_fn makes one batch, which is asked for in {count} parts"
+        allowed = "each process collates its own examples"
+        do = "leave out parallel=dp and accumulate, or the collate_fn"
+        raise ConfigError("dataset", "DataLoader", wrong, allowed, do)
 
     def _pickled(self) -> bytes:
         from torch import Tensor

@@ -49,10 +49,6 @@ def packaged(name: str, option: str) -> Path:
         path = Path(folder) / "datasets" / "data" / name
         if path.is_file():
             return path
-    raise DataError(
-        "dataset",
-        option,
-        f"the file {name} of scikit-learn is not there",
-        f"looked in {', '.join(folders) or 'no installation of scikit-learn'}",
-        "run pip install --force-reinstall scikit-learn",
-    )
+    allowed = f"looked in {', '.join(folders) or 'no installation of scikit-learn'}"
+    do = "run pip install --force-reinstall scikit-learn"
+    raise DataError("dataset", option, f"the file {name} of scikit-learn is not there", allowed, do)

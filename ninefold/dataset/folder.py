@@ -103,13 +103,9 @@ class Folder(Dataset):
                 "put the images of each class into a folder of its own there",
             )
         if self.classes not in (None, len(classes)):
-            raise DataError(
-                "dataset.classes",
-                self.classes,
-                f"{folder} has {len(classes)} class folders",
-                f"found {listed(classes)}",
-                f"set dataset.classes={len(classes)}",
-            )
+            wrong = f"{folder} has {len(classes)} class folders"
+            do = f"set dataset.classes={len(classes)}"
+            raise DataError("dataset.classes", self.classes, wrong, f"found {listed(classes)}", do)
         files = {name: self._tree.images(classes[name]) for name in sorted(classes)}
         empty = [name for name, found in files.items() if not found]
         if empty:

@@ -165,13 +165,9 @@ def require_shape(shape: Sequence[int]) -> None:
         or shape[0] not in MODES
         or not all(isinstance(side, int) and side > 0 for side in shape)
     ):
-        raise DataError(
-            "dataset.shape",
-            list(shape),
-            "images cannot be made so",
-            "[1 or 3 channels, height, width] is allowed",
-            "correct dataset.shape",
-        )
+        wrong = "images cannot be made so"
+        allowed = "[1 or 3 channels, height, width] is allowed"
+        raise DataError("dataset.shape", list(shape), wrong, allowed, "correct dataset.shape")
 
 
 def spread(items: Sequence[T], count: int | None) -> list[T]:

@@ -199,34 +199,24 @@ class ItemLoader:
                     what = "reading what a worker process has sent"
                     raise raised("loader.workers", str(self._workers), what, error) from error
         self.close()
-        raise ProcessNotEnded(
-            "loader.workers",
-            self._workers,
-            f"no batch has come for {self._patience:g} s",
-            "the dataset's class waits for something, or is slow",
-            "see py-spy dump, or raise launch.timeout, the limit",
-        )
+        wrong = f"no batch has come for {self._patience:g} s"
+        allowed = "the dataset's class waits for something, or is slow"
+        do = "see py-spy dump, or raise launch.timeout, the limit"
+        raise ProcessNotEnded("loader.workers", self._workers, wrong, allowed, do)
 
     def _ended(self, process: BaseProcess) -> Failure:
         """What to raise for a worker that has ended."""
         process.join()  # its end is seen a moment before its exit code
         code = process.exitcode or 0
         if code in SHORT:
-            return ResourceError(
-                "loader.workers",
-                self._workers,
-                f"a worker process was killed ({signal.Signals(-code).name})",
-                f"most often there is too little {SHORT[code]}",
-                "lower loader.workers or batch_size, see dmesg",
-            )
+            wrong = f"a worker process was killed ({signal.Signals(-code).name})"
+            allowed = f"most often there is too little {SHORT[code]}"
+            do = "lower loader.workers or batch_size, see dmesg"
+            return ResourceError("loader.workers", self._workers, wrong, allowed, do)
         died = f"died of {signals.name_of(-code)}" if code < 0 else f"left with exit code {code}"
-        return DataError(
-            "loader.workers",
-            self._workers,
-            f"a worker process {died}",
-            "the log has its traceback if it left one",
-            "correct that: code of a dataset may raise, not exit or crash",
-        )
+        allowed = "the log has its traceback if it left one"
+        do = "correct that: code of a dataset may raise, not exit or crash"
+        return DataError("loader.workers", self._workers, f"a worker process {died}", allowed, do)
 
 
 def full(error: BaseException) -> ResourceError | None:

@@ -309,13 +309,10 @@ class Items:
             lambda leaf: list(leaf.shape) if isinstance(leaf, Tensor) else type(leaf).__name__,
             value,
         )
-        raise ConfigError(
-            self.field,
-            "DataLoader",
-            f"of {count} items its collate_fn returns {found}",
-            "with loss(output, target) inputs and targets with a row for each item are taken",
-            "pass forward=function(model, batch), which gets what it returns, and gives the loss",
-        )
+        wrong = f"of {count} items its collate_fn returns {found}"
+        allowed = "with loss(output, target) inputs and targets with a row for each item are taken"
+        do = "pass forward=function(model, batch), which gets what it returns, and gives the loss"
+        raise ConfigError(self.field, "DataLoader", wrong, allowed, do)
 
     def _require_classes(
         self, numbers: ClassNumbers, rows: Rows, inputs: Tree, targets: Tree
@@ -332,13 +329,10 @@ class Items:
             bad = np.flatnonzero((targets < 0) | (targets >= numbers.classes))
             if len(bad):
                 label = int(targets[bad[0]])
-                raise DataError(
-                    "dataset.classes",
-                    numbers.classes,
-                    f"item {rows[bad[0]]} of {self.field} has the class {label}",
-                    f"0 to {numbers.classes - 1} are allowed",
-                    f"set dataset.classes={label + 1} or more" if label >= 0 else "count from 0",
-                )
+                wrong = f"item {rows[bad[0]]} of {self.field} has the class {label}"
+                allowed = f"0 to {numbers.classes - 1} are allowed"
+                do = f"set dataset.classes={label + 1} or more" if label >= 0 else "count from 0"
+                raise DataError("dataset.classes", numbers.classes, wrong, allowed, do)
 
 
 @dataclass(frozen=True)

@@ -186,13 +186,10 @@ class Mapped(Dataset):
                 "leave dataset.shape out, or convert it in the class: images have channels first",
             )
         if self.mean is not None and not image:
-            raise ConfigError(
-                "dataset.mean",
-                list(self.mean),
-                f"an item's input is {parts_of(inputs)} of the shape {found}",
-                "one image or volume is normalized so",
-                "leave mean and std out and do it in the class",
-            )
+            wrong = f"an item's input is {parts_of(inputs)} of the shape {found}"
+            allowed = "one image or volume is normalized so"
+            do = "leave mean and std out and do it in the class"
+            raise ConfigError("dataset.mean", list(self.mean), wrong, allowed, do)
         labeled = hasattr(targets, "ndim") and targets.ndim == 1
         moves = image and inputs.ndim == 4 and (labeled or items.masked or items.unlabeled)
         if (self.flip or self.crop) and not moves:
@@ -214,26 +211,21 @@ class Mapped(Dataset):
             located = "Error locating target" not in str(error)
             cause = (error.__cause__ or error) if located else first_cause(error)
             if not located and users_frame(cause) is None:
-                raise ConfigError(
-                    f"{field}._target_",
-                    target,
-                    f"it cannot be imported ({cause})",
-                    "the dotted name of a class in a module on PYTHONPATH is allowed",
-                    "correct it, or PYTHONPATH=FOLDER of the module",
-                ) from error
+                wrong = f"it cannot be imported ({cause})"
+                allowed = "the dotted name of a class in a module on PYTHONPATH is allowed"
+                do = "correct it, or PYTHONPATH=FOLDER of the module"
+                raise ConfigError(f"{field}._target_", target, wrong, allowed, do) from error
             what = "its construction" if located else "the import of its module"
             raise raised(field, target, what, cause) from error
         kind = type(data)
         if not (hasattr(kind, "__len__") and hasattr(kind, "__getitem__")):
-            raise DataError(
-                field,
-                target,
-                f"{kind.__name__} is no map-style dataset",
-                "__len__ and __getitem__ are needed",
+            wrong = f"{kind.__name__} is no map-style dataset"
+            do = (
                 "an "
                 "iterable one cannot be shuffled or resumed: give items by number, or compare "
-                "scripts of your own with ninefold bench",
+                "scripts of your own with ninefold bench"
             )
+            raise DataError(field, target, wrong, "__len__ and __getitem__ are needed", do)
         return data
 
 

@@ -113,23 +113,17 @@ class ClassNumbers:
     def require_usable(self) -> None:
         """Raise ConfigError if there are too many classes, or void is one of them by mistake."""
         if self.classes > MAX_CLASSES:
-            raise ConfigError(
-                "dataset.classes",
-                self.classes,
-                "masks hold numbers of 16 bits",
-                f"{MAX_CLASSES} classes at most are allowed",
-                "lower dataset.classes",
-            )
+            wrong = "masks hold numbers of 16 bits"
+            allowed = f"{MAX_CLASSES} classes at most are allowed"
+            do = "lower dataset.classes"
+            raise ConfigError("dataset.classes", self.classes, wrong, allowed, do)
         # Otherwise a class may be void on purpose, as the 0 of masks that count from 1.
         chosen = self.values is None and self.ignore != 255
         if self.ignore is not None and self.ignore < self.classes and not chosen:
-            raise ConfigError(
-                "dataset.ignore",
-                self.ignore,
-                f"it is also one of {self.classes} classes",
-                f"a number from {self.classes} to {MAX_CLASSES}, or null, is allowed",
-                f"set dataset.ignore={self.classes} or dataset.ignore=null",
-            )
+            wrong = f"it is also one of {self.classes} classes"
+            allowed = f"a number from {self.classes} to {MAX_CLASSES}, or null, is allowed"
+            do = f"set dataset.ignore={self.classes} or dataset.ignore=null"
+            raise ConfigError("dataset.ignore", self.ignore, wrong, allowed, do)
 
 
 @functools.lru_cache(maxsize=8)
@@ -278,22 +272,16 @@ class Masks(Dataset):
         """Raise DataError or ConfigError if the options exclude each other."""
         require_shape(self.shape)
         if self.ignore is None and self.crop > 0:
-            raise ConfigError(
-                "dataset.crop",
-                self.crop,
-                "pixels outside need a value; a crop moves the mask with its image",
-                "ignore=null leaves it nothing to fill in",
-                "set dataset.ignore, or dataset.crop=0",
-            )
+            wrong = "pixels outside need a value; a crop moves the mask with its image"
+            allowed = "ignore=null leaves it nothing to fill in"
+            do = "set dataset.ignore, or dataset.crop=0"
+            raise ConfigError("dataset.crop", self.crop, wrong, allowed, do)
         for key, given in (("values", self.values), ("class_names", self.class_names)):
             if given is not None and len(given) != self.classes:
-                raise ConfigError(
-                    f"dataset.{key}",
-                    list(given),
-                    f"it lists {len(given)}, dataset.classes={self.classes}",
-                    "one for each class, in their order, is allowed",
-                    f"correct dataset.{key} or dataset.classes",
-                )
+                wrong = f"it lists {len(given)}, dataset.classes={self.classes}"
+                allowed = "one for each class, in their order, is allowed"
+                do = f"correct dataset.{key} or dataset.classes"
+                raise ConfigError(f"dataset.{key}", list(given), wrong, allowed, do)
         self._numbers.require_usable()
 
 

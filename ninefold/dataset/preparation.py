@@ -103,13 +103,10 @@ class ImagePreparation:
         points = not masks and not (isinstance(targets, Tensor) and targets.ndim == 1)
         resizes = self.size is not None and set(inputs.shape[2:]) != {self.size}
         if resizes and (volume or points):
-            raise ConfigError(
-                "model.input_size",
-                self.size,
-                f"{'volumes' if volume else 'images with points'} are not resized",
-                f"dataset.shape is {list(inputs.shape[1:])}",
-                "set model.input_size=null, or resize them in the class",
-            )
+            wrong = f"{'volumes' if volume else 'images with points'} are not resized"
+            allowed = f"dataset.shape is {list(inputs.shape[1:])}"
+            do = "set model.input_size=null, or resize them in the class"
+            raise ConfigError("model.input_size", self.size, wrong, allowed, do)
         if draw is not None and points and not (isinstance(targets, Tensor) and targets.ndim == 2):
             raise self._unmoved("images with targets that are neither labels nor masks")
         if masks:

@@ -51,13 +51,9 @@ class Amp:
             and device.type == "cuda"
             and not torch.cuda.is_bf16_supported(including_emulation=False)
         ):
-            raise ConfigError(
-                "amp.dtype",
-                "bfloat16",
-                "this GPU does not compute in bfloat16",
-                f"{torch.cuda.get_device_name(device)} has float16",
-                "use amp.dtype=float16",
-            )
+            wrong = "this GPU does not compute in bfloat16"
+            allowed = f"{torch.cuda.get_device_name(device)} has float16"
+            raise ConfigError("amp.dtype", "bfloat16", wrong, allowed, "use amp.dtype=float16")
         return settled
 
     def full_float32(self, device: torch.device) -> bool:
@@ -242,23 +238,15 @@ def verify(amp: Amp, scaler: CountingScaler, device: torch.device) -> None:
     dtype, both with no more than a warning: the run would then be of another cell.
     """
     if scaler.is_enabled() is not amp.scaler:
-        raise ConfigError(
-            "amp.scaler",
-            amp.scaler,
-            "the GradScaler disabled itself",
-            f"the device is {device.type}",
-            "use amp.scaler=false here",
-        )
+        wrong = "the GradScaler disabled itself"
+        allowed = f"the device is {device.type}"
+        raise ConfigError("amp.scaler", amp.scaler, wrong, allowed, "use amp.scaler=false here")
     probe = nn.Linear(8, 8, device=device)
     seen: list[torch.dtype] = []
     probe.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
     amp.cast(probe)
     output = amp.wrap(probe)(torch.zeros(1, 8, device=device))
     if seen != [getattr(torch, amp.dtype)] or output.dtype != torch.float32:
-        raise ConfigError(
-            "amp.dtype",
-            amp.dtype,
-            "autocast did not compute in it",
-            f"it computed in {seen[0]} and returned {output.dtype}",
-            "choose another dtype",
-        )
+        wrong = "autocast did not compute in it"
+        allowed = f"it computed in {seen[0]} and returned {output.dtype}"
+        raise ConfigError("amp.dtype", amp.dtype, wrong, allowed, "choose another dtype")

@@ -76,13 +76,9 @@ class Batches:
         Raises DataError if the set is smaller than one batch.
         """
         if len(source) < batch_size:
-            raise DataError(
-                "batch_size",
-                batch_size,
-                "larger than the training set",
-                f"{len(source)} examples found",
-                "choose a smaller batch or a larger set",
-            )
+            allowed = f"{len(source)} examples found"
+            do = "choose a smaller batch or a larger set"
+            raise DataError("batch_size", batch_size, "larger than the training set", allowed, do)
         self.steps_per_epoch = len(source) // batch_size  # the rest waits for another order
         self.source = source
         self._batch_size = batch_size

@@ -107,10 +107,5 @@ def numerics_error(
         do = "lower optimizer.lr, or use amp=bf16"  # neither goes with amp.weights=bfloat16
     epoch, lr = state.step / run.batches.steps_per_epoch, state.optimizer.param_groups[0]["lr"]
     scale = state.scaler.get_scale()
-    return NumericsError(
-        name,
-        value,
-        f"{wrong}; {where}",
-        f"epoch {epoch:.4g}, learning rate {lr:g}, loss scale {scale:g}",
-        do,
-    )
+    allowed = f"epoch {epoch:.4g}, learning rate {lr:g}, loss scale {scale:g}"
+    return NumericsError(name, value, f"{wrong}; {where}", allowed, do)

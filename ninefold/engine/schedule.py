@@ -120,13 +120,9 @@ def schedule(
     Raises ConfigError if it cannot be stepped so.
     """
     if per == "step" and isinstance(scheduler, ReduceLROnPlateau):
-        raise ConfigError(
-            "scheduler.per",
-            per,
-            "ReduceLROnPlateau takes an epoch's mean loss",
-            "epoch is allowed with it",
-            "set scheduler.per=epoch or choose another scheduler",
-        )
+        wrong = "ReduceLROnPlateau takes an epoch's mean loss"
+        do = "set scheduler.per=epoch or choose another scheduler"
+        raise ConfigError("scheduler.per", per, wrong, "epoch is allowed with it", do)
     if per == "epoch" and not warmup:
         return Schedule(scheduler)
     return SteppedSchedule(scheduler, optimizer, warmup, per == "step")

@@ -158,13 +158,9 @@ def scoring(task: Task) -> Score:
     said: Any = task.score
     found = said if isinstance(said, Score) else Score(said)
     if found.better not in ("more", "less"):
-        raise ConfigError(
-            "task.score",
-            one_line(repr(found)),
-            "its direction is none",
-            "more and less are allowed as the better",
-            "correct the attribute `score` of the task",
-        )
+        allowed = "more and less are allowed as the better"
+        do = "correct the attribute `score` of the task"
+        raise ConfigError("task.score", one_line(repr(found)), "its direction is none", allowed, do)
     return found
 
 
@@ -177,29 +173,17 @@ def require_possible(score: Score, found: Scores) -> None:
     for name, each in values.items():
         undefined = each is None and name != score.name
         if not undefined and (isinstance(each, bool) or not isinstance(each, int | float)):
-            raise ConfigError(
-                "task.scores",
-                one_line(repr(each)),
-                f"the {name} is no number",
-                "scores are floats",
-                "convert it, as with .item()",
-            )
+            wrong = f"the {name} is no number"
+            do = "convert it, as with .item()"
+            raise ConfigError("task.scores", one_line(repr(each)), wrong, "scores are floats", do)
         # Another figure may be nan, or infinite, but no int that is more than any float.
         bounded = name == score.name or isinstance(each, int)
         if bounded and not abs(each) <= sys.float_info.max:
-            raise NumericsError(
-                "task.scores",
-                each,
-                f"the {name} is not finite",
-                "any finite number is allowed",
-                "see what the task's `scores` makes of its sums, or lower optimizer.lr",
-            )
+            allowed = "any finite number is allowed"
+            do = "see what the task's `scores` makes of its sums, or lower optimizer.lr"
+            raise NumericsError("task.scores", each, f"the {name} is not finite", allowed, do)
     value = found.score
     if score.unit == SHARE and not -1e-3 <= value <= 1 + 1e-3:
-        raise ConfigError(
-            "task.scores",
-            f"{value:g}",
-            f"the {score.name} is no share",
-            "a share from 0 to 1 is allowed where a task gives the name of its score alone",
-            f'declare what it is, as with score = Score("{score.name}", unit="", better="less")',
-        )
+        allowed = "a share from 0 to 1 is allowed where a task gives the name of its score alone"
+        do = f'declare what it is, as with score = Score("{score.name}", unit="", better="less")'
+        raise ConfigError("task.scores", f"{value:g}", f"the {score.name} is no share", allowed, do)

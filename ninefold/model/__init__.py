@@ -50,13 +50,9 @@ def picked(output: Any, part: str | int | None, name: str) -> Any:
     try:
         output = output if part is None else output[part]
     except Exception as error:
-        raise ConfigError(
-            "model.output",
-            part,
-            f"model={name} returns no such part",
-            f"it returns {found}",
-            "name a part of it, or null for a model that returns a tensor",
-        ) from error
+        wrong = f"model={name} returns no such part"
+        do = "name a part of it, or null for a model that returns a tensor"
+        raise ConfigError("model.output", part, wrong, f"it returns {found}", do) from error
     if not any(isinstance(leaf, Tensor) for leaf in leaves(output)):
         raise not_a_tensor(output, part, name)
     return output

@@ -61,17 +61,8 @@ def read(path: Path, field: str, value: object) -> dict[str, Tensor]:
 def unusable(path: Path, field: str, value: object, error: Exception) -> DataError:
     """The failure of weights whose file is missing on this host, or cannot be read."""
     if not path.exists():
-        return DataError(
-            field,
-            value,
-            "this host does not have the file",
-            f"the launcher of a new run fetches it, here it would be {path}",
-            "copy it there, or let the hosts share that folder",
-        )
-    return DataError(
-        field,
-        value,
-        f"{path} cannot be read",
-        one_line(str(error))[:200],
-        "remove that file and start again",
-    )
+        allowed = f"the launcher of a new run fetches it, here it would be {path}"
+        do = "copy it there, or let the hosts share that folder"
+        return DataError(field, value, "this host does not have the file", allowed, do)
+    do = "remove that file and start again"
+    return DataError(field, value, f"{path} cannot be read", one_line(str(error))[:200], do)

@@ -53,13 +53,9 @@ def known(name: str) -> str:
     names: list[str] = models.list_models(module=models)
     if name in names:
         return name
-    raise ConfigError(
-        "model.net.name",
-        name,
-        "torchvision has no such model",
-        suggestion(str(name), names),
-        "name one of its classification models",
-    )
+    wrong = "torchvision has no such model"
+    do = "name one of its classification models"
+    raise ConfigError("model.net.name", name, wrong, suggestion(str(name), names), do)
 
 
 def first_convolution(model: nn.Module) -> str:
@@ -95,13 +91,9 @@ def entry(name: str, weights: str) -> WeightsEnum:
     try:
         chosen: WeightsEnum = options.verify(str(weights))
     except KeyError as error:
-        raise ConfigError(
-            FIELD,
-            weights,
-            f"{name} has no such weights",
-            f"torchvision has {', '.join(options.__members__) or 'none of it'}",
-            "name one of them, or null",
-        ) from error
+        wrong = f"{name} has no such weights"
+        allowed = f"torchvision has {', '.join(options.__members__) or 'none of it'}"
+        raise ConfigError(FIELD, weights, wrong, allowed, "name one of them, or null") from error
     return chosen
 
 

@@ -82,13 +82,10 @@ def require_launcher(environment: Mapping[str, str]) -> None:
     alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
     for name, value in alone.items():
         if environment.get(name, value) != value:
-            raise ConfigError(
-                name,
-                environment[name],
-                "set, but torchrun did not start this process",
-                "a run starts its processes itself, or torchrun does",
-                f"start it with torchrun, or unset {name}",
-            )
+            wrong = "set, but torchrun did not start this process"
+            allowed = "a run starts its processes itself, or torchrun does"
+            do = f"start it with torchrun, or unset {name}"
+            raise ConfigError(name, environment[name], wrong, allowed, do)
     slurm.variables(environment)
 
 

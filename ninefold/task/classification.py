@@ -71,10 +71,7 @@ class Classification(nn.Module):
 
 def no_classes(target: Tensor) -> ConfigError:
     """The failure for targets that are no class numbers."""
-    return ConfigError(
-        "task",
-        "classification",
-        f"the targets are {str(target.dtype).removeprefix('torch.')} {list(target.shape[1:])}",
-        "a class number for each example is allowed",
-        "choose another task, or return class numbers",
-    )
+    wrong = f"the targets are {str(target.dtype).removeprefix('torch.')} {list(target.shape[1:])}"
+    allowed = "a class number for each example is allowed"
+    do = "choose another task, or return class numbers"
+    return ConfigError("task", "classification", wrong, allowed, do)

@@ -17,13 +17,9 @@ def named(names: Sequence[str], count: int) -> list[str]:
 
 def unlabeled(label: str, found: str) -> DataError:
     """The failure of a set of which nothing is scored: no example of it has a `label`."""
-    return DataError(
-        "dataset",
-        "test",
-        f"no example of the set has {label}, so that there is nothing to score; {found}",
-        "see its labels",
-        "a validation split (dataset.val) needs some too",
-    )
+    wrong = f"no example of the set has {label}, so that there is nothing to score; {found}"
+    do = "a validation split (dataset.val) needs some too"
+    return DataError("dataset", "test", wrong, "see its labels", do)
 
 
 def counted(cells: Tensor, size: int) -> Tensor:

@@ -36,21 +36,15 @@ def mean_over_examples(values: object, count: int, valid: Tensor | None = None) 
     Raises ConfigError if `values` has no number for each example.
     """
     if not isinstance(values, Tensor):
-        raise ConfigError(
-            "task.loss",
-            type(values).__name__,
-            "the loss returns no tensor",
-            f"it must return {count} values",
-            "return a tensor with a number for each example",
-        )
+        wrong = "the loss returns no tensor"
+        allowed = f"it must return {count} values"
+        do = "return a tensor with a number for each example"
+        raise ConfigError("task.loss", type(values).__name__, wrong, allowed, do)
     if values.ndim == 0 or len(values) != count:
-        raise ConfigError(
-            "task.loss",
-            list(values.shape),
-            "the loss has no number for each example",
-            f"it must return {count} values, or {count} along its first dimension",
-            "take its mean over all dimensions but the first, or set reduction=none",
-        )
+        wrong = "the loss has no number for each example"
+        allowed = f"it must return {count} values, or {count} along its first dimension"
+        do = "take its mean over all dimensions but the first, or set reduction=none"
+        raise ConfigError("task.loss", list(values.shape), wrong, allowed, do)
     if values.ndim == 1:
         return values.mean()
     values = values.flatten(1)
@@ -67,10 +61,5 @@ def require_known(loss: object, known: Collection[str]) -> None:
 
 def unknown(loss: str, known: Collection[str]) -> ConfigError:
     """The failure for a loss that has none of the names `known`."""
-    return ConfigError(
-        "task.loss",
-        loss,
-        "no such loss",
-        f"{', '.join(known)}, or a section with a _target_ is allowed",
-        "name one of them",
-    )
+    allowed = f"{', '.join(known)}, or a section with a _target_ is allowed"
+    return ConfigError("task.loss", loss, "no such loss", allowed, "name one of them")

@@ -28,13 +28,10 @@ class OwnLoss(nn.Module):
         """
         super().__init__()
         if loss is None or isinstance(loss, str):
-            raise ConfigError(
-                "task.loss",
-                "null" if loss is None else loss,
-                "task=own_loss minimizes a function that you name",
-                "a section with a _target_ in it is allowed",
-                "set task.loss={_target_: module.function}, with _partial_: true for a function",
-            )
+            wrong = "task=own_loss minimizes a function that you name"
+            allowed = "a section with a _target_ in it is allowed"
+            do = "set task.loss={_target_: module.function}, with _partial_: true for a function"
+            raise ConfigError("task.loss", "null" if loss is None else loss, wrong, allowed, do)
         self.criterion = unreduced(loss)
 
     def loss(self, output: Tree, target: Tree) -> Tensor:

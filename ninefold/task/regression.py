@@ -106,13 +106,9 @@ class Regression(nn.Module):
         }
         score = found.pop(self.metric)
         if score is None:
-            raise DataError(
-                "dataset",
-                "test",
-                "all targets of the set are the same, so that there is no R2",
-                "targets that differ are allowed with task.metric=r2",
-                "set task.metric=rmse",
-            )
+            wrong = "all targets of the set are the same, so that there is no R2"
+            allowed = "targets that differ are allowed with task.metric=r2"
+            raise DataError("dataset", "test", wrong, allowed, "set task.metric=rmse")
         roots = (squared / count).sqrt().tolist()
         return Scores(
             score=score,
@@ -148,10 +144,5 @@ class Regression(nn.Module):
 
 def not_finite(wrong: str) -> DataError:
     """The failure of a set with targets that are no numbers."""
-    return DataError(
-        "dataset",
-        "targets",
-        wrong,
-        "finite numbers are allowed",
-        "leave out such examples, or fill in their targets",
-    )
+    do = "leave out such examples, or fill in their targets"
+    return DataError("dataset", "targets", wrong, "finite numbers are allowed", do)

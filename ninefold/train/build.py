@@ -125,22 +125,14 @@ def built_network(job: DictConfig) -> nn.Module:
     node = initial.without_fetching(_without_defaults_of_another(job, containers(job.model.net)))
     model = make(node, "model.net")
     if not isinstance(model, nn.Module):
-        raise ConfigError(
-            "model.net",
-            node["_target_"],
-            f"it returns an object of type {type(model).__name__}",
-            "a torch.nn.Module is needed",
-            "return the network",
-        )
+        wrong = f"it returns an object of type {type(model).__name__}"
+        allowed = "a torch.nn.Module is needed"
+        raise ConfigError("model.net", node["_target_"], wrong, allowed, "return the network")
     for name, value in model.state_dict().items():
         if not isinstance(value, torch.Tensor):
-            raise ConfigError(
-                "model.net",
-                node["_target_"],
-                f"the state of the network has a {type(value).__name__}, {name}",
-                "checkpoints hold tensors",
-                "return a tensor from get_extra_state",
-            )
+            wrong = f"the state of the network has a {type(value).__name__}, {name}"
+            do = "return a tensor from get_extra_state"
+            raise ConfigError("model.net", node["_target_"], wrong, "checkpoints hold tensors", do)
     return model
 
 
@@ -530,13 +522,10 @@ def state_of(at: Setup, net: Network, per_epoch: int) -> State:
             "return one, or time a step of several with ninefold.time_steps",
         )
     if needs_closure(optimizer):
-        raise ConfigError(
-            "optimizer",
-            type(optimizer).__name__,
-            "its step needs a closure, which computes the loss again",
-            "one step for each batch is taken",
-            "choose another, or time your own loop with ninefold.time_steps or ninefold bench",
-        )
+        wrong = "its step needs a closure, which computes the loss again"
+        allowed = "one step for each batch is taken"
+        do = "choose another, or time your own loop with ninefold.time_steps or ninefold bench"
+        raise ConfigError("optimizer", type(optimizer).__name__, wrong, allowed, do)
     name_parameters(optimizer, model)
     require_options(own, optimizer)
     start_momentum(optimizer)

@@ -86,13 +86,9 @@ def evaluate(spec: RunSpec) -> None:
             gradients=differentiates,
         )
         if not math.isfinite(result.loss):
-            raise NumericsError(
-                "test_loss",
-                result.loss,
-                "not finite",
-                f"the weights in {found.path} are, computed in {amp.dtype}",
-                "choose a wider amp.dtype, or see what task.loss does with the examples",
-            )
+            allowed = f"the weights in {found.path} are, computed in {amp.dtype}"
+            do = "choose a wider amp.dtype, or see what task.loss does with the examples"
+            raise NumericsError("test_loss", result.loss, "not finite", allowed, do)
         notes = found.notes + parallel.notes(context) + amp.notes(context.device)
         if context.rank != 0:
             return
@@ -194,13 +190,9 @@ class Restored:
     def require_complete(self, partial: bool | None) -> None:
         """Raise CheckpointError unless all of the model was loaded, or `partial` is allowed."""
         if not self.report.complete and not partial:
-            raise CheckpointError(
-                "ckpt",
-                self.path,
-                f"it does not fit model={build.model_name(self.job)}",
-                f"{self.report!s}",
-                other_model(partial),
-            )
+            wrong = f"it does not fit model={build.model_name(self.job)}"
+            do = other_model(partial)
+            raise CheckpointError("ckpt", self.path, wrong, f"{self.report!s}", do)
 
     def require_finite(self) -> None:
         """Raise NumericsError unless all weights are finite; -inf in a buffer is a mask's."""
@@ -212,13 +204,9 @@ class Restored:
             if name not in parameters:
                 bad &= tensor != -math.inf
             if count := int(bad.sum()):
-                raise NumericsError(
-                    "ckpt",
-                    self.path,
-                    f"{name} in it is not finite",
-                    f"{count:,} of its {tensor.numel():,} values are NaN or infinite",
-                    "choose an earlier checkpoint, or train again with a lower learning rate",
-                )
+                allowed = f"{count:,} of its {tensor.numel():,} values are NaN or infinite"
+                do = "choose an earlier checkpoint, or train again with a lower learning rate"
+                raise NumericsError("ckpt", self.path, f"{name} in it is not finite", allowed, do)
 
 
 def restored(
@@ -328,13 +316,10 @@ def without_references(known: DictConfig, group: str) -> Any:
     try:
         return OmegaConf.to_container(known[group], resolve=True)
     except OmegaConfBaseException as error:
-        raise ConfigError(
-            str(error.full_key or group),
-            "?",
-            one_line(str(error.msg or error)),
-            "neither the command nor the checkpoint has it",
-            "write the value in its place",
-        ) from error
+        wrong = one_line(str(error.msg or error))
+        allowed = "neither the command nor the checkpoint has it"
+        do = "write the value in its place"
+        raise ConfigError(str(error.full_key or group), "?", wrong, allowed, do) from error
 
 
 def stored_job(content: Mapping[str, Any], path: Path, wanted: DictConfig) -> DictConfig:
@@ -367,10 +352,6 @@ def require_room(job: DictConfig, found: Mapping[str, Tensor], path: Path, do: s
     storages = {s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in plain)}
     held, wanted = sum(storages.values()), build.weight_bytes(job)
     if wanted is not None and wanted > 2 * held + 2**30:
-        raise CheckpointError(
-            "ckpt",
-            path,
-            f"it does not fit model={build.model_name(job)}",
-            f"the model takes {wanted:,} bytes, the file holds {held:,}",
-            do,
-        )
+        wrong = f"it does not fit model={build.model_name(job)}"
+        allowed = f"the model takes {wanted:,} bytes, the file holds {held:,}"
+        raise CheckpointError("ckpt", path, wrong, allowed, do)

@@ -20,13 +20,10 @@ def freeze(model: nn.Module, prefixes: Sequence[str] | None) -> list[str]:
     names = [name for name, _ in model.named_parameters()]
     frozen = below(names, prefixes, "freeze")
     if frozen and len(frozen) == len(names):
-        raise ConfigError(
-            "freeze",
-            f"[{','.join(prefixes or ())}]",
-            "no parameter would be trained",
-            f"the model has {', '.join((name for name, _ in model.named_children()))}",
-            "leave some of them out",
-        )
+        wrong = "no parameter would be trained"
+        allowed = f"the model has {', '.join((name for name, _ in model.named_children()))}"
+        do = "leave some of them out"
+        raise ConfigError("freeze", f"[{','.join(prefixes or ())}]", wrong, allowed, do)
     if not frozen:
         return []
     count = 0
@@ -43,13 +40,9 @@ def below(names: Sequence[str], prefixes: Sequence[str] | None, field: str) -> l
     """
     for prefix in prefixes or ():
         if not any(under(name, prefix) for name in names):
-            raise ConfigError(
-                field,
-                f"[{prefix}]",
-                "no parameter begins so",
-                suggestion(prefix, beginnings(names)),
-                "name the beginning of parameters, or leave it out",
-            )
+            allowed = suggestion(prefix, beginnings(names))
+            do = "name the beginning of parameters, or leave it out"
+            raise ConfigError(field, f"[{prefix}]", "no parameter begins so", allowed, do)
     return [name for name in names if any(under(name, prefix) for prefix in prefixes or ())]
 
 

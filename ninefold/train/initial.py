@@ -90,13 +90,9 @@ def _pretrained(model: nn.Module, net: Mapping[str, Any]) -> list[str]:
     found: Pretrained = import_module(module).pretrained(model, **options)
     report = load_weights(model, found.tensors)
     if set(report.missing) != set(found.drawn) or report.unexpected or report.mismatched:
-        raise CheckpointError(
-            f"model.net.{asked[0]}",
-            asked[1],
-            f"these weights do not fit {net.get('name')}",
-            f"{report!s}",
-            "name others, or give init=FILE init_partial=true",
-        )
+        wrong = f"these weights do not fit {net.get('name')}"
+        do = "name others, or give init=FILE init_partial=true"
+        raise CheckpointError(f"model.net.{asked[0]}", asked[1], wrong, f"{report!s}", do)
     names = found.drawn if len(found.drawn) <= 4 else {n.partition(".")[0]: 0 for n in found.drawn}
     drawn = f"; randomly initialized: {', '.join(names)}" if names else ""
     return [f"The initial weights are {found.name}{drawn}."]
@@ -116,13 +112,9 @@ def _from_file(
     say(redact(one_line(f"init={path}: {report}")))
     if not report.loaded or not (report.complete or partial):
         keep = ", or init_partial=true to keep what does not fit randomly initialized"
-        raise CheckpointError(
-            "init",
-            path,
-            "it does not fit the model" if report.loaded else "no tensor in it fits the model",
-            str(report),
-            f"choose the right file or model{keep if report.loaded else ''}",
-        )
+        wrong = "it does not fit the model" if report.loaded else "no tensor in it fits the model"
+        do = f"choose the right file or model{keep if report.loaded else ''}"
+        raise CheckpointError("init", path, wrong, str(report), do)
     notes = [f"The initial weights are those of {path} ({which}).", *left_out(report, without)]
     return [redact(one_line(note)) for note in notes]
 

@@ -54,13 +54,9 @@ def channels_last(shape: Tree) -> str:
 def require_one_kind(amp: Amp, context: RankContext) -> None:
     """Raise ConfigError if this process would enter autocast for one of two kinds of device."""
     if amp.dtype != "float32" and len({device.type for device in context.devices}) > 1:
-        raise ConfigError(
-            "amp.dtype",
-            amp.dtype,
-            "it is entered for one kind of device",
-            "parts of the network are on the CPU and on GPUs",
-            "use amp=fp32, or GPUs alone",
-        )
+        wrong = "it is entered for one kind of device"
+        allowed = "parts of the network are on the CPU and on GPUs"
+        raise ConfigError("amp.dtype", amp.dtype, wrong, allowed, "use amp=fp32, or GPUs alone")
 
 
 def choose_kernels(deterministic: bool, benchmark: bool) -> None:
@@ -157,13 +153,9 @@ def require_one_device(mode: str, context: RankContext) -> None:
     of it would be compiled together, for one device.
     """
     if len(context.devices) > 1:
-        raise ConfigError(
-            "compile.mode",
-            mode,
-            "one process cannot train a compiled network on several devices",
-            f"it has {len(context.devices)} here",
-            "choose parallel=ddp, show it one GPU (CUDA_VISIBLE_DEVICES=0) or leave compile out",
-        )
+        wrong = "one process cannot train a compiled network on several devices"
+        do = "choose parallel=ddp, show it one GPU (CUDA_VISIBLE_DEVICES=0) or leave compile out"
+        raise ConfigError("compile.mode", mode, wrong, f"it has {len(context.devices)} here", do)
 
 
 def compile_notes(mode: str | None, device: torch.device) -> list[str]:

@@ -51,13 +51,10 @@ def parameter_groups(model: nn.Module, groups: Sequence[Mapping[str, Any]]) -> l
         glob = str(group["match"])
         matching = [name for name in left if fnmatchcase(name, glob)]
         if not matching:
-            raise ConfigError(
-                f"optimizer.groups.{number}.match",
-                glob,
-                "it matches no parameter that is trained and that no earlier group has taken",
-                suggestion(glob, names),
-                "correct the glob or remove the group",
-            )
+            wrong = "it matches no parameter that is trained and that no earlier group has taken"
+            allowed = suggestion(glob, names)
+            do = "correct the glob or remove the group"
+            raise ConfigError(f"optimizer.groups.{number}.match", glob, wrong, allowed, do)
         options = {key: value for key, value in group.items() if key != "match"}
         found.append({**options, "params": [left.pop(name) for name in matching]})
     if left:
@@ -76,13 +73,9 @@ def returned_groups(
     """
     groups = list(returned) if isinstance(returned, Sequence) else []
     if not groups or not all(isinstance(group, Mapping) and "params" in group for group in groups):
-        raise ConfigError(
-            "optimizer.groups",
-            target,
-            f"it returned {type(returned).__name__}",
-            "a list of groups, dicts with `params` and options, is allowed",
-            "return one",
-        )
+        wrong = f"it returned {type(returned).__name__}"
+        allowed = "a list of groups, dicts with `params` and options, is allowed"
+        raise ConfigError("optimizer.groups", target, wrong, allowed, "return one")
     left = {id(value): value for value in model.parameters() if value.requires_grad}
     known = {id(value) for value in model.parameters()}
     found = []
@@ -92,13 +85,10 @@ def returned_groups(
             options["lr"] = lr * options.pop("lr_scale")
         parameters = list(group["params"])
         if any(id(value) not in known for value in parameters):
-            raise ConfigError(
-                "optimizer.groups",
-                target,
-                "it returned a parameter that is none of the network's",
-                "those of the network that it is called with are allowed",
-                "take them from its argument",
-            )
+            wrong = "it returned a parameter that is none of the network's"
+            allowed = "those of the network that it is called with are allowed"
+            do = "take them from its argument"
+            raise ConfigError("optimizer.groups", target, wrong, allowed, do)
         trained = [left.pop(id(value)) for value in parameters if id(value) in left]
         if trained:
             found.append({**options, "params": trained})
@@ -179,22 +169,13 @@ def require_options(
         for option in sorted({*group} - {"match"}):
             field, value = f"optimizer.groups.{number}.{option}", group[option]
             if option not in known:
-                raise ConfigError(
-                    field,
-                    value,
-                    f"{type(optimizer).__name__} has no such option",
-                    suggestion(option, known),
-                    "correct it",
-                )
+                wrong = f"{type(optimizer).__name__} has no such option"
+                raise ConfigError(field, value, wrong, suggestion(option, known), "correct it")
             usable = type(value) in (int, float) and 0 <= value < math.inf
             if type(known[option]) in (int, float) and not usable:
-                raise ConfigError(
-                    field,
-                    value,
-                    "it cannot be used",
-                    "a number of at least 0 is allowed",
-                    "correct it or leave it out",
-                )
+                allowed = "a number of at least 0 is allowed"
+                do = "correct it or leave it out"
+                raise ConfigError(field, value, "it cannot be used", allowed, do)
 
 
 def start_momentum(optimizer: torch.optim.Optimizer) -> None:

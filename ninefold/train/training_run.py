@@ -268,14 +268,12 @@ def close(logger: Logger, result: Result | None, run: TrainingRun) -> str | None
     """
 
     def late() -> ProcessNotEnded:
-        return ProcessNotEnded(
-            "rank",
-            run.context.rank,
+        wrong = (
             f"its logger {type(logger).__name__} was not closed in {run.stop.patience:g} s; what "
-            "the run wrote before is kept",
-            "see what it waits for",
-            "launch.timeout is the limit",
+            "the run wrote before is kept"
         )
+        do = "launch.timeout is the limit"
+        return ProcessNotEnded("rank", run.context.rank, wrong, "see what it waits for", do)
 
     timer = run.stop.end_after(run.stop.patience, late)
     try:

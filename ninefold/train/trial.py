@@ -115,13 +115,8 @@ class Trial:
                     "choose a larger batch_size, or fewer processes or micro-batches",
                 ) from error
             do = _conversion(batch, error) or "correct it, or choose another model, task or dataset"
-            raise ConfigError(
-                "model",
-                self.name,
-                f"a training step fails on examples of {shapes(batch[0])}",
-                found,
-                do,
-            ) from error
+            wrong = f"a training step fails on examples of {shapes(batch[0])}"
+            raise ConfigError("model", self.name, wrong, found, do) from error
         if self._unused() and micro_batch > 2:
             with generators(0, 0), torch.enable_grad():
                 self._error_of_step(batch_of(micro_batch))

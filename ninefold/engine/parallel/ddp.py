@@ -29,13 +29,10 @@ class DDP(Group):
     def wrap(self, model: nn.Module, context: RankContext) -> nn.Module:
         if self.sync_batchnorm:
             if context.device.type != "cuda":
-                raise ConfigError(
-                    "parallel.sync_batchnorm",
-                    "true",
-                    "SyncBatchNorm runs on GPUs only",
-                    f"the device is {context.device.type}",
-                    "leave it false here",
-                )
+                wrong = "SyncBatchNorm runs on GPUs only"
+                allowed = f"the device is {context.device.type}"
+                do = "leave it false here"
+                raise ConfigError("parallel.sync_batchnorm", "true", wrong, allowed, do)
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         # True is the default; passing it is deprecated from torch 2.15 on.
         buffers: dict[str, Any] = {} if self.broadcast_buffers else {"broadcast_buffers": False}

@@ -161,11 +161,7 @@ def gpus_of_host(
 def gpu_of(numbers: Sequence[int], local_rank: int) -> int:
     """The GPU of the process `local_rank` of this host. Raises ConfigError if it has none."""
     if local_rank >= len(numbers):
-        raise ConfigError(
-            "parallel.devices",
-            list(numbers),
-            f"process {local_rank} of this host has no GPU",
-            f"{len(numbers)} named",
-            "name one for each process, or start fewer",
-        )
+        wrong = f"process {local_rank} of this host has no GPU"
+        do = "name one for each process, or start fewer"
+        raise ConfigError("parallel.devices", list(numbers), wrong, f"{len(numbers)} named", do)
     return numbers[local_rank]

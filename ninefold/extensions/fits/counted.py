@@ -250,13 +250,9 @@ def make_fake(module: nn.Module, fake: FakeTensorMode, device: torch.device) -> 
 def like(leaf: Tensor, rows: int, device: torch.device) -> Tensor:
     """A batch of so many examples as `leaf` has them, without values."""
     if not isinstance(leaf, Tensor):
-        raise ConfigError(
-            "dataset",
-            "collate_fn",
-            "what its batches hold is not known without values",
-            "a dataset without one is counted",
-            TAKE_STEPS,
-        )
+        wrong = "what its batches hold is not known without values"
+        allowed = "a dataset without one is counted"
+        raise ConfigError("dataset", "collate_fn", wrong, allowed, TAKE_STEPS)
     layout = suggest_memory_format(leaf)
     size = (rows, *leaf.shape[1:])
     return torch.empty(size, dtype=leaf.dtype, device=device, memory_format=layout)

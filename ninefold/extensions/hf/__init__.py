@@ -101,23 +101,15 @@ class HF(Dataset):
         """The datasets.Dataset of a split, its columns checked, its images undecoded."""
         splits, name = self._splits(), self._split(split)
         if name not in splits:
-            raise DataError(
-                f"dataset.{split}",
-                name,
-                "no such split",
-                f"found {listed(splits)} in {self._tree.root}",
-                f"set dataset.{split}",
-            )
+            allowed = f"found {listed(splits)} in {self._tree.root}"
+            do = f"set dataset.{split}"
+            raise DataError(f"dataset.{split}", name, "no such split", allowed, do)
         table = splits[name]
         for key, column in (("image", self.image), ("label", self.label)):
             if column not in table.features:
-                raise DataError(
-                    f"dataset.{key}",
-                    column,
-                    f"the split {name} has no such column",
-                    f"found {listed(table.features)}",
-                    f"set dataset.{key}",
-                )
+                wrong = f"the split {name} has no such column"
+                allowed = f"found {listed(table.features)}"
+                raise DataError(f"dataset.{key}", column, wrong, allowed, f"set dataset.{key}")
         return self._undecoded(table)
 
     def _undecoded(self, table: Any) -> Any:
@@ -129,25 +121,17 @@ class HF(Dataset):
             return table.cast_column(self.image, Image(decode=False))
         if isinstance(feature, Mapping) and {"bytes", "path"} <= feature.keys():
             return table  # written without the library's metadata
-        raise DataError(
-            "dataset.image",
-            self.image,
-            f"the column holds {' '.join(str(feature).split())[:80]}",
-            "image files, which the library calls Image, are allowed",
-            "name another column",
-        )
+        wrong = f"the column holds {' '.join(str(feature).split())[:80]}"
+        allowed = "image files, which the library calls Image, are allowed"
+        raise DataError("dataset.image", self.image, wrong, allowed, "name another column")
 
     def _labels(self, table: Any, split: Split) -> npt.NDArray[np.int64]:
         column = table.select_columns([self.label]).with_format("numpy")[:][self.label]
         labels = np.asarray(column)
         if labels.ndim != 1 or labels.dtype.kind not in "iu":
-            raise DataError(
-                "dataset.label",
-                self.label,
-                f"the column holds {' '.join(str(table.features[self.label]).split())[:80]}",
-                "class numbers are allowed, none of them missing",
-                "name another column",
-            )
+            wrong = f"the column holds {' '.join(str(table.features[self.label]).split())[:80]}"
+            allowed = "class numbers are allowed, none of them missing"
+            raise DataError("dataset.label", self.label, wrong, allowed, "name another column")
         return labels.astype(np.int64)
 
     def _splits(self, fetch: bool = False) -> Mapping[str, Any]:
@@ -193,13 +177,9 @@ class HF(Dataset):
     def _from_hub(self, datasets: Any) -> Mapping[str, Any]:
         assert self.name is not None
         if not re.fullmatch(NAME, self.name):
-            raise ConfigError(
-                "dataset.name",
-                self.name,
-                "it is no name of the hub",
-                "NAME or OWNER/NAME is allowed",
-                "give a folder as dataset.root",
-            )
+            allowed = "NAME or OWNER/NAME is allowed"
+            do = "give a folder as dataset.root"
+            raise ConfigError("dataset.name", self.name, "it is no name of the hub", allowed, do)
         found: Mapping[str, Any] = datasets.load_dataset(
             self.name, self.config, revision=self.revision
         )

@@ -207,13 +207,9 @@ def require_verified(folder: Path, field: str) -> None:
     with suppress(OSError):
         listed = manifest.read(folder.parent)
     if folder.name not in listed:
-        raise CheckpointError(
-            field,
-            folder,
-            "it cannot be verified",
-            f"no {manifest.FILE} next to it lists this folder",
-            "use it where its run wrote it",
-        )
+        allowed = f"no {manifest.FILE} next to it lists this folder"
+        do = "use it where its run wrote it"
+        raise CheckpointError(field, folder, "it cannot be verified", allowed, do)
     if digest(folder) not in manifest.sums(listed, folder.name):
         wrong = difference(listed[folder.name][0].get("files", {}), folder)
         raise CheckpointError(

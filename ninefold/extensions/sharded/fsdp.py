@@ -56,13 +56,9 @@ class FSDP(Spread):
                 fully_shard(unit, reshard_after_forward=self.reshard_after_forward, **options)
             fully_shard(model, reshard_after_forward=False, **options)  # backward begins with it
         except (AssertionError, NotImplementedError, ValueError) as error:
-            raise ConfigError(
-                "parallel",
-                "fsdp",
-                "the model cannot be spread over processes",
-                one_line(str(error)),
-                "use parallel=ddp",
-            ) from error
+            wrong = "the model cannot be spread over processes"
+            allowed = one_line(str(error))
+            raise ConfigError("parallel", "fsdp", wrong, allowed, "use parallel=ddp") from error
         return Sharded(model, self.units)
 
     def _policy(self, model: nn.Module) -> MixedPrecisionPolicy:
@@ -135,13 +131,10 @@ class Sharded(nn.Module):
         except RuntimeError as error:
             if MIXED not in text_of(error):
                 raise
-            raise ConfigError(
-                "parallel.units",
-                self._units,
-                "the model uses the parameters of a unit without calling it",
-                "a list of submodules that are called is allowed, and [] for a single unit",
-                "set parallel.units",
-            ) from error
+            wrong = "the model uses the parameters of a unit without calling it"
+            allowed = "a list of submodules that are called is allowed, and [] for a single unit"
+            do = "set parallel.units"
+            raise ConfigError("parallel.units", self._units, wrong, allowed, do) from error
 
     def train(self, mode: bool = True) -> Sharded:
         for module in self.modules():

@@ -114,13 +114,10 @@ def named_in(model: nn.Module, names: Sequence[str]) -> dict[str, nn.Module]:
         if all(name in modules for name in names):
             return modules
     missing = next(name for name in names if name not in known[-1])
-    raise ConfigError(
-        "parallel.units",
-        f"[{','.join(names)}]",
-        f"the model has no part {missing}",
-        suggestion(missing, list(known[-1])[1:]),
-        "name submodules of it",
-    )
+    wrong = f"the model has no part {missing}"
+    allowed = suggestion(missing, list(known[-1])[1:])
+    do = "name submodules of it"
+    raise ConfigError("parallel.units", f"[{','.join(names)}]", wrong, allowed, do)
 
 
 def nested(model: nn.Module) -> list[nn.Module]:

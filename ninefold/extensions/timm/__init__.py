@@ -59,25 +59,17 @@ def settings(name: str) -> Any:
     import timm
 
     if not timm.is_model(str(name)):
-        raise ConfigError(
-            "model.net.name",
-            name,
-            "timm has no such model",
-            suggestion(str(name), timm.list_models()),
-            "name another",
-        )
+        allowed = suggestion(str(name), timm.list_models())
+        raise ConfigError("model.net.name", name, "timm has no such model", allowed, "name another")
     try:
         cfg = timm.models.get_pretrained_cfg(name)
     except RuntimeError as error:
         model = name.partition(".")[0]
         tags = ", ".join(timm.list_pretrained(f"{model}.*"))
-        raise ConfigError(
-            "model.net.name",
-            name,
-            f"{model} has no such weights",
-            f"timm has {tags or 'none of it'}",
-            f"name one of them, or {model}",
-        ) from error
+        wrong = f"{model} has no such weights"
+        allowed = f"timm has {tags or 'none of it'}"
+        do = f"name one of them, or {model}"
+        raise ConfigError("model.net.name", name, wrong, allowed, do) from error
     return timm.models.PretrainedCfg() if cfg is None else cfg
 
 
@@ -110,13 +102,9 @@ def pretrained(
     try:
         fitted = create(name, cfg.num_classes, channels, size, **options)
     except RuntimeError as error:
-        raise CheckpointError(
-            FIELD,
-            "true",
-            f"the weights in {path} do not fit timm's {name}",
-            one_line(str(error))[:300],
-            "install another version of timm, or give init=FILE init_partial=true",
-        ) from error
+        wrong = f"the weights in {path} do not fit timm's {name}"
+        do = "install another version of timm, or give init=FILE init_partial=true"
+        raise CheckpointError(FIELD, "true", wrong, one_line(str(error))[:300], do) from error
     layers = cfg.classifier or ()
     layers = (layers,) if isinstance(layers, str) else layers
     own = model.state_dict()
@@ -152,13 +140,8 @@ def file(cfg: Any, name: str, local: bool) -> Path:
     if cfg.hf_hub_id:
         return hub_file(cfg, local)
     if not isinstance(cfg.url, str) or not cfg.url:
-        raise ConfigError(
-            FIELD,
-            "true",
-            f"timm has no weights for {name}",
-            "false is allowed",
-            "name another model, or give init=FILE",
-        )
+        do = "name another model, or give init=FILE"
+        raise ConfigError(FIELD, "true", f"timm has no weights for {name}", "false is allowed", do)
     if not local:
         hub.fetch(cfg.url, FIELD, "true")
     return hub.cached(cfg.url)
@@ -186,13 +169,9 @@ def hub_file(cfg: Any, local: bool) -> Path:
         except LocalEntryNotFoundError:
             continue
     if local:
-        raise DataError(
-            FIELD,
-            "true",
-            "this host does not have the file",
-            f"the launcher of a new run fetches {names[0]} of {repository}",
-            "let the hosts share HF_HOME",
-        )
+        wrong = "this host does not have the file"
+        allowed = f"the launcher of a new run fetches {names[0]} of {repository}"
+        raise DataError(FIELD, "true", wrong, allowed, "let the hosts share HF_HOME")
     failed: Exception = FileNotFoundError(f"{repository} has none of {', '.join(names)}")
     for filename in names:
         try:

@@ -64,13 +64,9 @@ class Points:
                 "correct dataset.landmarks or the file, whose names must be the same",
             )
         if len(found) != self.classes:
-            raise DataError(
-                "dataset.classes",
-                self.classes,
-                f"{self.path} has {len(found)} landmarks",
-                f"found {listed(found)}",
-                f"set dataset.classes={len(found)}",
-            )
+            wrong = f"{self.path} has {len(found)} landmarks"
+            do = f"set dataset.classes={len(found)}"
+            raise DataError("dataset.classes", self.classes, wrong, f"found {listed(found)}", do)
         return list(self.landmarks) if self.landmarks is not None else sorted(found)
 
     def targets(

@@ -208,13 +208,10 @@ class Volumes(Dataset):
             )
         for case, channels in found.items():
             if sorted(channels) != list(range(self.shape[0])):
-                raise DataError(
-                    "dataset.shape",
-                    list(self.shape),
-                    f"{case} in {folder} has the channels {listed(map(str, channels))}",
-                    f"{self.shape[0]}, numbered from 0000, are wanted",
-                    "correct the first number of dataset.shape, or the files",
-                )
+                wrong = f"{case} in {folder} has the channels {listed(map(str, channels))}"
+                allowed = f"{self.shape[0]}, numbered from 0000, are wanted"
+                do = "correct the first number of dataset.shape, or the files"
+                raise DataError("dataset.shape", list(self.shape), wrong, allowed, do)
         return {case: tuple(found[case][c] for c in range(self.shape[0])) for case in sorted(found)}
 
     def _points(self) -> Points | None:
@@ -223,13 +220,9 @@ class Volumes(Dataset):
         file = next((root / name for name in POINTS if (root / name).is_file()), None)
         masks = (root / MASKS).is_dir()
         if self.targets is None and file is not None and masks:
-            raise ConfigError(
-                "dataset.targets",
-                "null",
-                f"{root} holds both {file.name} and {MASKS}",
-                "landmarks or masks is allowed",
-                "set dataset.targets to what the task is trained on",
-            )
+            wrong = f"{root} holds both {file.name} and {MASKS}"
+            do = "set dataset.targets to what the task is trained on"
+            raise ConfigError("dataset.targets", "null", wrong, "landmarks or masks is allowed", do)
         kind = self.targets or ("masks" if masks else "landmarks")
         self._require_options_of(kind)
         if kind == "masks":
@@ -253,33 +246,24 @@ class Volumes(Dataset):
         """Raise ConfigError if an option does not go with targets of this kind."""
         for key, only in ONLY_FOR.items():
             if only != kind and getattr(self, key) is not None:
-                raise ConfigError(
-                    f"dataset.{key}",
-                    getattr(self, key),
-                    f"the targets are {kind}",
-                    f"it goes with {only}",
-                    f"leave it out, or set dataset.targets={only}",
-                )
+                wrong = f"the targets are {kind}"
+                allowed = f"it goes with {only}"
+                do = f"leave it out, or set dataset.targets={only}"
+                raise ConfigError(f"dataset.{key}", getattr(self, key), wrong, allowed, do)
         if kind == "masks":
             self._numbers.require_usable()
 
     def _require_options(self) -> None:
         """Raise DataError or ConfigError if the shape or names cannot be used: see VolumesKeys."""
         if len(self.shape) != 4:
-            raise DataError(
-                "dataset.shape",
-                list(self.shape),
-                "volumes cannot be made so",
-                "[channels, depth, height, width] is allowed",
-                "correct dataset.shape",
-            )
+            wrong = "volumes cannot be made so"
+            allowed = "[channels, depth, height, width] is allowed"
+            do = "correct dataset.shape"
+            raise DataError("dataset.shape", list(self.shape), wrong, allowed, do)
         for key, of in (("landmarks", "landmark"), ("class_names", "class")):
             names = getattr(self, key)
             if names is not None and len(set(names)) != self.classes:
-                raise ConfigError(
-                    f"dataset.{key}",
-                    list(names),
-                    f"it lists {len(set(names))} names, dataset.classes={self.classes}",
-                    f"one for each {of} is allowed",
-                    f"correct dataset.{key} or dataset.classes",
-                )
+                wrong = f"it lists {len(set(names))} names, dataset.classes={self.classes}"
+                allowed = f"one for each {of} is allowed"
+                do = f"correct dataset.{key} or dataset.classes"
+                raise ConfigError(f"dataset.{key}", list(names), wrong, allowed, do)
