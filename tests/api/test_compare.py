@@ -96,7 +96,7 @@ def test_a_script_needs_no_main_guard_and_runs_once(how: str, call: str, shell: 
     assert "script begins" not in done.stderr
     assert not shell.survivors()
     rows = ninefold.Answer(shell.folder / "made").rows()
-    assert {row["round"] for row in rows} in ({0, 1}, {0})  # one decides a factor
+    assert {row["round"] for row in rows} <= {0, 1, 2}  # an answer takes three
     assert {row["cell"] for row in rows} == {"none-fp32", "ddp-fp32", "control-fp32"}
     assert all(row["seconds"] > 0 for row in rows)
 
