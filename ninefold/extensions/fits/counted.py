@@ -247,7 +247,7 @@ def make_fake(module: nn.Module, fake: FakeTensorMode, device: torch.device) -> 
                     tensors[name] = made[tensor]  # type: ignore[assignment]
 
 
-def like(leaf: Tensor, rows: int, device: torch.device) -> Tensor:
+def like(leaf: Any, rows: int, device: torch.device) -> Tensor:
     """A batch of so many examples as `leaf` has them, without values."""
     if not isinstance(leaf, Tensor):
         wrong = "what its batches hold is not known without values"
