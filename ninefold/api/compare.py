@@ -74,9 +74,9 @@ def compare(
     dataset, test: anything with __len__ and __getitem__ that gives (input, target); a pair of
         arrays or tensors; a DataLoader; a function that returns one. Its collate_fn makes batches,
         or default_collate, whose float64 becomes float32. test is needed for accuracy.
-    loss: loss(output, target) returns a scalar tensor, or a number for each example.
-    metric: metric(output, target) returns a number for each example, more is better (else return
-        its negative); None: accuracy.
+    loss: loss(output, target) returns a scalar tensor, or a tensor [n] with one for each example.
+    metric: metric(output, target) returns a tensor [n], more is better (else return its negative);
+        None: accuracy, of outputs [n, classes] and targets [n].
     forward: forward(model, batch) returns the loss; `loss` is then None, and items of any kind.
     batch_size: examples in a step, over all processes; None: the DataLoader's, or 64.
     optimizer: adamw, sgd, or a function of parameters that returns a torch optimizer.
@@ -89,15 +89,16 @@ def compare(
     ask: time, or time and score, which trains each configuration once per seed. None: time, and
         score where `test` is given.
     seeds, epochs: full training runs of each configuration, for accuracy, and their length; None:
-        the default of the key epochs.
+        10.
     processes: of ddp and the like on a CPU; on GPUs there is one for each.
     threads: CPU threads of all processes together; None: all cores, or one where that is faster.
-    device: auto, cpu, cuda.
+    device: auto, cpu, cuda, or one GPU, as cuda:1.
     folder: a new one for all files of the comparison; None: outputs/compare/TIME.
     overrides: further keys, as on the command line (docs/reference/keys.md): "compile=true".
     show: whether to show the progress.
 
-    Raises ConfigError, DataError or ResourceError for arguments that cannot be used. If no
+    Returns an `Answer`: `best` is the configuration that is named, `settings()` says it for your
+    loop. Raises ConfigError, DataError or ResourceError for arguments that cannot be used. If no
     configuration could be run it raises the first one's failure, any class of ninefold.errors: one
     line, with your line of code as a note. If only some failed, `Answer.failed` says why.
     KeyboardInterrupt says how to resume.

@@ -23,15 +23,17 @@ def load(run: str | Path, which: str = "last", trust: bool = False) -> nn.Module
     """Return the trained network of a run, in evaluation mode, on the CPU.
 
     Its attribute `prepare_inputs` is a function from a batch of inputs, as the dataset has them, to
-    what it takes: resized and normalized as in an evaluation. The data need not be there. Of a run
-    with `ema` the weights are the average.
+    what it takes: tensors [n, ...] on the CPU, of the dataset's dtype, resized and normalized as in
+    an evaluation. The data need not be there. Of a run with `ema` the weights are the average. To
+    compute on a GPU, move both the network and what `prepare_inputs` returns.
 
     run: its folder, or a checkpoint in it.
     which: last or best, of the checkpoints in a folder.
     trust: whether to use text in the run's configuration that conf/ does not have, such as the
         names of your own classes; only of a run that you made.
 
-    Raises ConfigError, CheckpointError or NumericsError: one line.
+    Raises ConfigError or CheckpointError, ResourceError where memory is short, NumericsError for a
+    weight that is not finite: one line.
     """
     if which not in ("last", "best"):
         raise ConfigError("which", which, "there is none", "last and best are allowed", "name one")

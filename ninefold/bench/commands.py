@@ -116,7 +116,7 @@ def finished(given: list[Command], asked: Namespace, least: int) -> list[Command
             name = f"{name} ({letter})"
         taken.add(folder_name(name))
         folder = folder_of(command, cwd)
-        variables = {**command.variables, **(environment(command, env) if env else {})}
+        variables = {**command.variables, **({} if env is None else environment(command, env))}
         commands.append(replace(command, name=name, folder=folder, variables=variables))
     return commands
 

@@ -81,11 +81,23 @@ def opened(path: Path | None) -> Iterator[Series | None]:
             raise ConfigError(OPTION, path, wrong, "one at a time may", do)
         try:
             text = read_text(path)
+            whole, last = text[: text.rfind("\n") + 1], text[text.rfind("\n") + 1 :]
+            if last and is_json(last):
+                file.write("\n")
+            elif last:  # a bench ended while it wrote its line
+                file.truncate(len(whole.encode()))
+                text = whole
             lines = [json.loads(line) for line in text.splitlines() if line.strip()]
             series = Series(file, [line["verdict"] == KEEP for line in lines])
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-            wrong = f"a line of it is no judgement ({error})"
+            wrong = f"it cannot be read, or a line of it is no judgement ({error})"
             raise ConfigError(OPTION, path, wrong, "JSON is expected", "name a new file") from None
-        if text and not text.endswith("\n"):
-            file.write("\n")
         yield series
+
+
+def is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True

@@ -85,9 +85,8 @@ def run(words: Sequence[str]) -> None:
     if asked.json:
         output.require_writable("--json", asked.json)
     with prepared(asked, least=1) as (keep, commands):
-        number = len(asked.commands) if asked.resume else len(commands)
-        if number > 2 or (asked.resume and number < 2):
-            wrong = "so many commands were given"
+        if len(commands) > 2 or (asked.resume and len(asked.commands) != 2):
+            number, wrong = max(len(commands), len(asked.commands)), "so many commands were given"
             raise ConfigError("arguments", number, wrong, "two are compared", "give two")
         one, other = commands * 2 if len(commands) == 1 else commands
         if asked.resume:

@@ -41,6 +41,8 @@ PICK = "set model.output to the key or index of the prediction in it"
             "step=1: a; b; lower the learning rate (optimizer=) or pass "
             "overrides=['on_nonfinite=skip']",
         ),
+        (("optimizer.lr", -1, "a; b; correct it"), "optimizer.lr=-1: a; b; correct it"),
+        (("run", 1, "a; b; free space, or set launch.inline=true"), "run=1: a; b; free space"),
         (
             ("parallel.find_unused_parameters", "false", "a; b; set it to true, or freeze them"),
             "parallel.find_unused_parameters=false: a; b; pass "
