@@ -62,7 +62,8 @@ def file_of(module: str) -> Path | None:
     first, *rest = module.split(".")
     spec = PathFinder.find_spec(first)
     if spec and spec.origin and not rest:
-        return Path(spec.origin)
+        file = Path(spec.origin)
+        return file if file.is_file() else None  # there is none in an archive
     for root in (spec.submodule_search_locations if spec else None) or []:
         for file in (Path(root, *rest).with_suffix(".py"), Path(root, *rest, "__init__.py")):
             if file.is_file():

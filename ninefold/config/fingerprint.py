@@ -11,7 +11,7 @@ from ninefold.places import CONF, EXTENSIONS, PACKAGE, file_of
 
 # What changes no run: no process of a run imports it (MAY_IMPORT in tests/test_structure.py).
 NOT_OF_A_RUN = (
-    *("bench", "report", "stats", "study"),
+    *("answer", "bench", "diff", "report", "stats", "study"),
     *("__main__.py", "main.py", "plugins.py", "sweeps.py"),
 )
 

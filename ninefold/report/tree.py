@@ -57,7 +57,7 @@ class CellReport:
         "faster" (then its score is not shown to be kept), or "open", FEW or NOISY; while none is
         recommended, "slower" than one that may be, or one of these. Empty where times were not
         asked for.
-    excluded: why it is out whatever its time is, as `Evidence.excluded` says; None where only its
+    excluded: why it is out whatever its time is, as `StudyFacts.excluded` says; None where only its
         time counts.
     status: of the first run that did not end well, None where all did.
     seeds: seeds that were run.
