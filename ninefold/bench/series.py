@@ -23,6 +23,7 @@ from ninefold.waits import locked
 
 ALPHA = 0.05  # of what is kept, the share that is noise in the mean
 OPTION = "--series"
+LINE = '{"verdict": '  # what the line of a judgement begins with
 
 
 def level_of_next(kept: Sequence[bool]) -> float:
@@ -80,24 +81,18 @@ def opened(path: Path | None) -> Iterator[Series | None]:
             wrong, do = "another bench adds a judgement to it", "start again when that has ended"
             raise ConfigError(OPTION, path, wrong, "one at a time may", do)
         try:
-            text = read_text(path)
-            whole, last = text[: text.rfind("\n") + 1], text[text.rfind("\n") + 1 :]
-            if last and is_json(last):
-                file.write("\n")
-            elif last:  # a bench ended while it wrote its line
-                file.truncate(len(whole.encode()))
-                text = whole
-            lines = [json.loads(line) for line in text.splitlines() if line.strip()]
-            series = Series(file, [line["verdict"] == KEEP for line in lines])
+            *lines, last = read_text(path).split("\n")
+            half = not last.endswith("}") and last.startswith(LINE[: len(last)])
+            if not half:
+                lines.append(last)
+            series = Series(
+                file, [json.loads(line)["verdict"] == KEEP for line in lines if line.strip()]
+            )
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
             wrong = f"it cannot be read, or a line of it is no judgement ({error})"
             raise ConfigError(OPTION, path, wrong, "JSON is expected", "name a new file") from None
+        if half:  # a bench ended while it wrote its line, or none did
+            file.truncate(sum(len(f"{line}\n".encode()) for line in lines))
+        else:
+            file.write("\n")
         yield series
-
-
-def is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True

@@ -149,9 +149,11 @@ def test_a_series_is_a_file_to_which_one_bench_at_a_time_adds_its_judgement(tmp_
     (tmp_path / "link").symlink_to(file)
     with pytest.raises(OSError, match="symbolic link"), opened(tmp_path / "link"):
         pass
-    file.write_text("[1]")
-    with pytest.raises(ConfigError, match="a line of it is no judgement"), opened(file):
-        pass
+    for other in ("[1]", "my notes", "my notes\n{"):
+        file.write_text(other)
+        with pytest.raises(ConfigError, match="a line of it is no judgement"), opened(file):
+            pass
+        assert file.read_text() == other
 
 
 def test_a_pattern_that_searches_for_ever_is_an_error(
