@@ -196,15 +196,17 @@ def last_match(pattern: re.Pattern[str], text: str) -> str:
         raise TimeoutError
 
     before = signal.signal(signal.SIGALRM, late)  # a search looks for signals
-    signal.setitimer(signal.ITIMER_REAL, SEARCH_SECONDS)
     try:
-        matches = deque(pattern.finditer(text), maxlen=1)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, SEARCH_SECONDS)
+            matches = deque(pattern.finditer(text), maxlen=1)
+        finally:  # inside, as it may be late until the timer is off
+            signal.setitimer(signal.ITIMER_REAL, 0)
     except TimeoutError:
         wrong = f"its last match was not found in {SEARCH_SECONDS:g} s"
         allowed = "what repeats in a group that repeats, as in (a+)+, is looked for for ever"
         raise ConfigError("--score", pattern.pattern, wrong, allowed, "write it simpler") from None
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     return (matches[0].group(bool(pattern.groups)) if matches else None) or "no match"
 
