@@ -211,9 +211,9 @@ class Summary:
     def table(self) -> list[tuple[str, ...]]:
         """Header and a row for each command; examples a second where all are known."""
         measured, times = self.measured, self.times
-        known = {name: batches.examples(measured.batches.get(name)) for name in measured.names}
-        counts = known if all(known.values()) and measured.names == [*times.seconds] else {}
-        of_steps = ("examples/s",) if counts else ()
+        seen = [batches.examples(measured.batches.get(name)) for name in measured.names]
+        known = all(seen) and measured.names == [*times.seconds]
+        of_steps = ("examples/s",) if known else ()
         peaks = {name: fmean(of.values()) for name, of in measured.memory.items() if of}
         of_memory = ("memory, GiB",) if peaks.keys() >= {*measured.names} else ()
         unit = "ms per run" if measured.options.whole else "ms per step"
@@ -223,7 +223,9 @@ class Summary:
         for command in measured.commands:
             name = command.name
             wall = f"{1000 * times.seconds[name]:.4g}" if name in times.seconds else ""
-            rate = [f"{(counts[name] or 0) / times.seconds[name]:,.4g}" for _ in of_steps]
+            # Other numbers of examples may be as many in another form: those of the first are told.
+            examples = (seen[0] or 0) * measured.examples.get(name, 1.0)
+            rate = [f"{examples / times.seconds[name]:,.4g}" for _ in of_steps]
             cells = times.cells(name)
             if measured.paced and name != times.baseline:
                 cells = "", "", "not decided"

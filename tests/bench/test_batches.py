@@ -305,6 +305,14 @@ def test_what_too_few_rounds_show_is_neither_an_interval_nor_a_verdict(number: i
     assert (pair["low"], pair["high"], pair["verdict"]) == (None, None, "too few rounds")
 
 
+def test_the_same_data_in_another_form_are_as_many_examples_a_second() -> None:
+    found = rounds(3, A=0.1, B=0.1)
+    found.batches.update({"A": taken([[([16], 640)] * 4]), "B": taken([[([640], 640)] * 4])})
+    header, *rows = Summary(found).table()
+    assert header[1] == "examples/s"
+    assert rows[0][1] == rows[1][1]
+
+
 def test_only_what_can_compute_the_same_is_held_against_it() -> None:
     found = rounds(3, A=0.2, B=0.1)
     found.recorded.update({name: training(name, 1, 2) for name in "AB"})
