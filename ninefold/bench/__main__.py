@@ -108,7 +108,7 @@ def parser() -> CommandsParser:
     margin = "a gain in score of less is not worth keeping"
     options.take("--margin", "N", margin, positive, scored)
     series_ = "add the judgement to those of FILE, which have one error rate together"
-    options.take("--series", "FILE", series_, output.named, scored)
+    options.take("--series", "FILE", series_, output.read_again, scored)
     options.flag("-v", "--verbose", says="print all rows and all notes")
     markdown = "write the answer for a pull request into a regular file, or to stdout (-)"
     options.take("--markdown", "FILE", markdown, output.named, runs)

@@ -27,6 +27,13 @@ def named(text: str) -> Path:
     return Path(text)
 
 
+def read_again(text: str) -> Path:
+    """The same of a file that is read, too."""
+    if named(text) == STDOUT:
+        raise ArgumentTypeError("- is stdout, which cannot be read: name a file")
+    return Path(text)
+
+
 def require_writable(option: str, path: Path) -> None:
     """Raise ConfigError unless `path` is stdout, a regular file or a new one.
 

@@ -281,6 +281,10 @@ def test_values_that_leave_no_command_and_a_name_that_is_given_twice_are_refused
     assert "given twice" in refused_at_once("--each=x=1,2", "--each=x=3", "echo {x}")
 
 
+def test_stdout_is_no_file_of_a_series(refused_at_once):
+    assert "- is stdout, which cannot be read" in refused_at_once("--series=-", FAST, FAST)
+
+
 def test_a_change_is_tried_in_one_folder(refused_at_once):
     line = refused_at_once("--try", "--cwd=.", "--cwd=..", "true")
     assert line.startswith("error: --cwd=..: it has no effect with --try, which takes one; ")
