@@ -100,10 +100,7 @@ class Sweep:
         if self.folder is not None and any(self.folder.rglob(FILE)):
             runs = self._runs
             try:
-                made = len(runs.outcomes)
-                trains = sweep.finish(
-                    self.folder, self.study, runs.argv, self._started, made, resumes
-                )
+                trains = sweep.finish(self.folder, self.study, runs, self._started, resumes)
             except KeyboardInterrupt:
                 code = code or Interrupted.code
             except OutputClosed:

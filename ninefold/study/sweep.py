@@ -25,6 +25,7 @@ from ninefold.launch import events
 from ninefold.launch.ready import ready, start_importing
 from ninefold.launch.run import Outcome
 from ninefold.launch.run_folder import exclusive
+from ninefold.launch.runs import Runs
 from ninefold.places import typed_as
 from ninefold.result import FILE, Result
 from ninefold.secrets import redact, redacted
@@ -175,12 +176,10 @@ def outcomes_since(folder: Path, began: float) -> list[Outcome]:
     return found
 
 
-def finish(
-    folder: Path, study: str | None, argv: Sequence[str], started: float, runs: int, resumes: bool
-) -> bool:
+def finish(folder: Path, study: str | None, runs: Runs, started: float, resumes: bool) -> bool:
     """Write the report of a sweep and print the answer; write sweep.json unless a study did.
 
-    study: its name, if it has one. argv, started: of its command. runs: how many the sweep had.
+    study: its name, if it has one. runs, started: of its command.
     resumes: whether it can be resumed; the command that makes it surer is then left out.
     Returns whether there is a command that trains with the answer, which is then printed.
     """
@@ -190,15 +189,16 @@ def finish(
         content = {
             "study": study,
             "question": start.question(study),
-            "command": typed(argv),
+            "command": typed(runs.argv),
             "started": stamp(started),
             "wall_seconds": time.time() - started,
-            "runs": runs,
+            "runs": len(runs.outcomes),
         }
         write_json(folder / study_record.FILE, redacted(content))
     said = report.write(folder, own=True, resumes=resumes)
     if not events.heard():
-        print(said.text, flush=True)
+        with runs.with_display_hidden():
+            print(said.text, flush=True)
     return said.answer.train is not None
 
 

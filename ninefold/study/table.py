@@ -45,6 +45,7 @@ class Table(Screen):
         self._running: Collection[str] = ()
         self._what, self._left = "", ""
         self._score = ACCURACY
+        self._is_over = False
 
     def begin(self, cells: Sequence[str]) -> None:
         self._cells = list(cells)
@@ -71,8 +72,11 @@ class Table(Screen):
 
     @contextmanager
     def with_display_hidden(self) -> Iterator[None]:
-        """Take the table off the screen, and put it back below what was printed."""
-        drawn = self._live is not None
+        """Take the table off the screen, and put it back below what was printed.
+
+        Once the study has ended that is its report, which has the same figures.
+        """
+        drawn = self._live is not None and not self._is_over
         self._stop(keep=False)
         try:
             yield
@@ -81,9 +85,12 @@ class Table(Screen):
                 self._open()
 
     def close(self, interrupted: bool) -> None:
-        """Take the table off the screen, unless no report follows that has the same figures."""
-        self._running = ()
-        self._stop(keep=interrupted)
+        """Keep the table in sight until the report is printed; for good where none follows."""
+        self._running, self._what, self._left = (), "writing the report", ""
+        self._is_over = True
+        if interrupted:
+            self._stop(keep=True)
+        self._draw()
 
     def _open(self) -> None:
         self._live = Live(

@@ -35,6 +35,7 @@ def test_a_terminal_shows_one_table_of_all_cells_which_the_report_takes_the_plac
     assert max(map(len, lines)) <= columns
     assert not any(words in before for words in OWN)
     assert "run 4 of 4" in before
+    assert "writing the report" in table
     assert answer.count("Report: ") == 1
 
 
