@@ -97,6 +97,7 @@ def answer_of(
     if len(found) > 1 and not by_value:
         most = first.group.ok > found[1].group.ok
         limits.insert(0, notes.several_groups(first.group, len(found), most))
+    limits = notes.one_thread(recording.runs, recording.sweep) + limits  # it holds for all figures
     answer = replace(answer, caveats=limits)
     if other and not other.decided and not by_value:
         answer = replace(answer, surer=other.surer or steps.of_time(first))
