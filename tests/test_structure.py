@@ -40,12 +40,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"dataset", "engine", "task", "model", "logger", "measure", "checkpoint"}
     | {"config/combinations", "config/untrusted", "config/spec"},
     "stats": GROUND,
-    "answer": GROUND | {"stats", "tournament", "config/options"},
+    "answer": GROUND | {"stats", "tournament", "config/options", "config/conf_files"},
     "tournament": GROUND | {"stats"},
     "report": GROUND
     | {"answer", "stats", "tournament", "config/options", "config/rules", "config/conf_files"},
     "launch": GROUND | {"train", "config", "checkpoint/manifest", "tournament"},
-    "study": GROUND | {"launch", "config", "checkpoint/manifest", "report", "tournament"},
+    "study": GROUND
+    | {"launch", "config", "checkpoint/manifest", "answer", "stats", "report", "tournament"},
     "plugins": GROUND | {"study", "launch", "config"},
     "__init__": {"places"},
     "bench": GROUND | {"answer", "stats", "tournament", "diff/compare", "diff/kinds"},
@@ -278,6 +279,7 @@ ASKED_ABOUT = ("parallel", "amp", "dataset", "task", "model", "logger")
 # Where a word that is also an option's name means something else, or is what PyTorch is asked for.
 OTHER_MEANINGS = {
     ("checkpoint/store", "none"), ("task/loss", "none"), ("report/data/numerics", "folder"),
+    ("answer/numerics", "folder"),
     ("report/data/runs", "folder"),
     ("extensions/volumes/volumes", "masks"), ("extensions/volumes/volumes", "landmarks"),
     ("config/untrusted", "timm"), ("config/untrusted", "torchvision"),
@@ -441,7 +443,7 @@ def test_the_launchers_side_imports_torch_nowhere_at_the_top_of_a_module():
 
 
 # Each may import those to its left.
-LAYERS = ("data", "stats", "tree", "loop_settings", "groups", "builder", "render")
+LAYERS = ("data", "tree", "loop_settings", "groups", "builder", "render", "folder")
 REPORT = {
     name.removeprefix("report/"): path
     for name, path in MODULES.items()

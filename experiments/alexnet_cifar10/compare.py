@@ -15,14 +15,14 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
 from ninefold.answer.cell import Cell, plainness  # noqa: E402
+from ninefold.answer.gather import gather  # noqa: E402
+from ninefold.answer.grouping import groups, largest_first  # noqa: E402
+from ninefold.answer.measures import SECONDS  # noqa: E402
 from ninefold.answer.study_facts import StudyFacts  # noqa: E402
+from ninefold.answer.study_turns import turns_of  # noqa: E402
 from ninefold.numbers import MISSING, number  # noqa: E402
-from ninefold.report.data.cells import groups, largest_first  # noqa: E402
 from ninefold.report.data.published import PublishedTable, published_table  # noqa: E402
 from ninefold.report.data.runs import read_csv  # noqa: E402
-from ninefold.report.data.turns import turns_of  # noqa: E402
-from ninefold.report.stats.facts import gather  # noqa: E402
-from ninefold.report.stats.measures import SECONDS  # noqa: E402
 from ninefold.stats.statistics import estimate  # noqa: E402
 from ninefold.study_record import StudyRecord  # noqa: E402
 from ninefold.tables import grid  # noqa: E402

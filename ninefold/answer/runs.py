@@ -129,6 +129,25 @@ class Run(Result):
 
 
 @dataclass(frozen=True)
+class Point:
+    """One evaluation of a run.
+
+    folder: of the run
+    epoch: a fraction within an epoch
+    seconds: of the inner clock, None if unknown
+    score: the task's, a fraction
+    loss: None if unknown
+    """
+
+    folder: str
+    epoch: float
+    step: int
+    seconds: float | None
+    score: float
+    loss: float | None
+
+
+@dataclass(frozen=True)
 class RunGroup:
     """Runs that may be compared: same dataset, model, batch size and planned epochs.
 

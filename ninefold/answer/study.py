@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
 
 from ninefold.answer import leads, reasons
 from ninefold.answer.answer import Answer
-from ninefold.answer.cell import Cell
+from ninefold.answer.cell import PLAIN, Cell
 from ninefold.answer.decision import Decision, decide, left_of_best, left_of_pairs
+from ninefold.answer.gather import facts_of_study
 from ninefold.answer.next_steps import NextSteps
-from ninefold.answer.runs import name_of
+from ninefold.answer.numerics import rows
+from ninefold.answer.runs import Run, name_of
 from ninefold.answer.study_facts import StudyFacts
+from ninefold.extensions import ANSWERS
 from ninefold.stats.verdicts import OPEN
+from ninefold.study_record import StudyRecord
 from ninefold.tournament.contestant import Look
 
 CLOSE = 0.05  # a share that two configurations of which it is too close to call differ by at most
@@ -46,12 +52,27 @@ def scores_are_decided(facts: StudyFacts) -> bool:
     return not (decide(facts).unscored if facts.asks_time else facts.open_scores)
 
 
-def look_at(found: Sequence[StudyFacts], pairs: str) -> Look:
-    """Return what is known after the timing rounds so far; cells as the study names them.
+def decided(runs: Sequence[Run], sweep: StudyRecord, folder: Path) -> bool:
+    """Return whether more training runs of a study could not change what it was asked.
 
-    found: facts of the groups in which cells are timed, largest first. pairs: "best" asks for
-    the best cell only, "all" for a verdict on every pair.
+    folder: of the study, with the first steps of its runs.
     """
+    found = facts_of_study(runs, sweep, rows(folder, runs))
+    if not found:
+        return False
+    if (known := _others_decided(sweep, found)) is not None:
+        return known
+    # No score can be held against that of a baseline without one.
+    return PLAIN not in found[0].scores or scores_are_decided(found[0])
+
+
+def look_at(runs: Sequence[Run], sweep: StudyRecord, pairs: str) -> Look:
+    """Return what the timing rounds of a study have shown, and which cells to measure further.
+
+    runs: so far, as `rounds.runs_of` returns them. pairs: "best" asks for the best cell only, "all"
+    for a verdict on every pair.
+    """
+    found = [facts for facts in facts_of_study(runs, sweep) if facts.timed]
     if not found:
         return Look(decided=False)
     bests = [left_of_best(facts) for facts in found]
@@ -62,13 +83,22 @@ def look_at(found: Sequence[StudyFacts], pairs: str) -> Look:
         name: run.cell
         for facts, open_cells in zip(found, left, strict=True)
         for run in facts.group.timing
-        if run.cell in open_cells and (name := name_of(run, facts.sweep))
+        if run.cell in open_cells and (name := name_of(run, sweep))
     }
     first, best = found[0], bests[0][0]
-    names = (name_of(run, first.sweep) for run in first.group.timing if run.cell == best)
+    names = (name_of(run, sweep) for run in first.group.timing if run.cell == best)
     named = next(filter(None, names), best and str(best))
     rank = first.simplicity
+    known = _others_decided(sweep, found) if len(found) > 1 else None  # of values that differ
+    if known is not None:
+        return Look(known and not any(left), named)
     return Look(not any(left), named, sorted(cells, key=lambda name: (rank(cells[name]), name)))
+
+
+def _others_decided(sweep: StudyRecord, found: Sequence[StudyFacts]) -> bool | None:
+    """Whether more rounds cannot change the answer of an extension; None: it has none."""
+    asked = (import_module(module).decided(sweep, found) for module in ANSWERS)
+    return next((known for known in asked if known is not None), None)
 
 
 def role(found: Decision[StudyFacts], cell: Cell) -> str:

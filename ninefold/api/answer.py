@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ninefold import report as reports
 from ninefold.answer.cell import PLAIN, Cell
+from ninefold.answer.measures import SCORE_KEY
 from ninefold.answer.runs import Run
 from ninefold.answer.screen import ROWS, more_notes, screen
 from ninefold.answer.words import content
@@ -21,7 +22,6 @@ from ninefold.files import read_json, write_text
 from ninefold.numbers import capitalized
 from ninefold.report.render.results import results
 from ninefold.report.render.tables import Table, lines
-from ninefold.report.stats.measures import SCORE_KEY
 from ninefold.report.tree import CellReport, Group
 from ninefold.result import Result
 from ninefold.stats.verdicts import Pair

@@ -10,38 +10,25 @@ from ninefold.answer import notes, study
 from ninefold.answer.answer import Answer
 from ninefold.answer.cell import Cell, plainness
 from ninefold.answer.decision import decide
+from ninefold.answer.grouping import groups
 from ninefold.answer.reasons import trains
+from ninefold.answer.rounds import why_not
 from ninefold.answer.runs import Run
 from ninefold.answer.study_facts import StudyFacts
 from ninefold.errors import one_line
 from ninefold.extensions import ANSWERS
-from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.conditions import conditions, machine, title
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.retrain_command import train_command
-from ninefold.report.data.rounds import is_unfinished, why_not
-from ninefold.report.data.turns import turns_of
 from ninefold.report.groups import describe
 from ninefold.report.loop_settings import settings
-from ninefold.report.stats.facts import gather
-from ninefold.report.stats.numerics import summarize
 from ninefold.report.tree import VERSION, Note, Report
-
-
-def study_facts(recording: Recording) -> list[StudyFacts]:
-    """Return the facts of each group, largest first: the answer is of the first."""
-    runs, sweep = recording.runs, recording.sweep
-    unfinished, turns = is_unfinished(sweep, runs), turns_of(runs, sweep)
-    return [
-        gather(group, sweep, turns, summarize(recording.numerics, group.runs), unfinished)
-        for group in largest_first(groups(runs))
-    ]
 
 
 def build(recording: Recording, found: Sequence[StudyFacts], typed: str | None = None) -> Report:
     """Return the report.
 
-    found: facts of all groups, as `study_facts` returns them. typed: what is typed for `train`,
+    found: facts of all groups, the largest first. typed: what is typed for `train`,
     quoted; None: what the study's command had.
     """
     runs, sweep, environment = recording.runs, recording.sweep, recording.environment
@@ -76,12 +63,6 @@ def _other_answer(recording: Recording, found: Sequence[StudyFacts]) -> Answer |
         if answer is not None:
             return answer
     return None
-
-
-def others_decided(recording: Recording, found: Sequence[StudyFacts]) -> bool | None:
-    """Return whether more rounds cannot change the answer of an extension; None: it has none."""
-    asked = (import_module(module).decided(recording, found) for module in ANSWERS)
-    return next((known for known in asked if known is not None), None)
 
 
 def answer_of(

@@ -8,14 +8,7 @@ from dataclasses import asdict
 from ninefold.answer import study
 from ninefold.answer.cell import PLAIN, Cell, plainness
 from ninefold.answer.decision import Decision
-from ninefold.answer.reasons import check, control_text
-from ninefold.answer.runs import RunGroup, phases
-from ninefold.answer.study_facts import COPY, StudyFacts
-from ninefold.errors import one_line
-from ninefold.report.data.curves import Point
-from ninefold.report.data.published import PublishedTable, published_table
-from ninefold.report.data.rounds import untimed
-from ninefold.report.stats.measures import (
+from ninefold.answer.measures import (
     BYTES,
     SCORE_KEY,
     SECONDS,
@@ -25,6 +18,12 @@ from ninefold.report.stats.measures import (
     of_throughput,
     to_target,
 )
+from ninefold.answer.reasons import check, control_text
+from ninefold.answer.rounds import untimed
+from ninefold.answer.runs import Point, RunGroup, phases
+from ninefold.answer.study_facts import COPY, StudyFacts
+from ninefold.errors import one_line
+from ninefold.report.data.published import PublishedTable, published_table
 from ninefold.report.tree import CellReport, Curve, Figures, Group, MeasureInfo, Published
 from ninefold.stats.statistics import estimate
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from ninefold.answer.answer import Answer, Compared
 from ninefold.answer.cell import Cell
+from ninefold.answer.measures import SCORE_KEY
 from ninefold.answer.runs import Run
 from ninefold.files import write_json
-from ninefold.report.stats.measures import SCORE_KEY
 from ninefold.stats.verdicts import Comparison, Estimate, Settings
 
 VERSION = 3

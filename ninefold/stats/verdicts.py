@@ -79,6 +79,11 @@ class Estimate:
     low: float | None
     high: float | None
 
+    @property
+    def half(self) -> float | None:
+        """Half of the interval; None where it is not known."""
+        return None if self.high is None or self.mean is None else self.high - self.mean
+
 
 @dataclass(frozen=True)
 class Difference:

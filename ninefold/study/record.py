@@ -19,7 +19,7 @@ from ninefold.study_record import FILE, SUPERSEDED, Round, StudyRecord
 from ninefold.tournament.taken import TakenTurn
 
 if TYPE_CHECKING:
-    from ninefold.report import Run
+    from ninefold.answer.runs import Run
 
 ENDED = ("ok", "diverged")  # statuses of a run that need not be repeated
 
@@ -105,11 +105,11 @@ class StudyFolder(StudyRecord):
 
     def known_runs(self) -> list[Run]:
         """The runs of all rounds, as a report reads them from the folder."""
-        from ninefold import report  # here, because it imports SciPy
+        from ninefold.answer.rounds import runs_of  # here, because it imports SciPy
 
         names = [name for entry in (*self.rounds, *self.timing) for name in entry.runs]
         results = {name: result for name in names if (result := self.result(name)) is not None}
-        return report.runs_of(results, self.turns, self)
+        return runs_of(results, self.turns, self)
 
     def has_ended(self, name: str) -> bool:
         """Whether the run in folder `name` was neither interrupted nor failed."""

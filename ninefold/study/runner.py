@@ -257,14 +257,14 @@ class Study:
     def _update(self) -> None:
         """Show the figures of the runs so far."""
         if self._screen.live and self._recording.rounds:
-            from ninefold import report  # here, because it imports SciPy
+            from ninefold.study.progress import progress  # here, because it imports SciPy
 
             recording = self._recording
-            self._screen.update(report.progress(recording.known_runs(), recording))
+            self._screen.update(progress(recording.known_runs(), recording))
 
     def _is_decided(self) -> bool:
         """Whether the runs so far answer what was asked."""
-        from ninefold import report
+        from ninefold.answer import study
 
         recording = self._recording
-        return report.decided(recording.known_runs(), recording, recording.folder)
+        return study.decided(recording.known_runs(), recording, recording.folder)

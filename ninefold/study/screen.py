@@ -18,7 +18,7 @@ from ninefold.result import Result
 from ninefold.score import ACCURACY, SHARE, Score
 
 if TYPE_CHECKING:
-    from ninefold.report import CellProgress
+    from ninefold.study.progress import CellProgress
 
 SILENCE = 60.0  # seconds without a line, after which there is one of what begins
 

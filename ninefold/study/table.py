@@ -19,8 +19,8 @@ from ninefold.score import ACCURACY
 from ninefold.study.screen import End, Screen
 
 if TYPE_CHECKING:
-    from ninefold.report import CellProgress
-    from ninefold.report.render.tables import Field
+    from ninefold.answer.fields import Field
+    from ninefold.study.progress import CellProgress
 
 STYLES = {"good": "green", "bad": "red", "even": "cyan"}  # of a verdict's word, by its state
 WIDE = 100  # columns from which intervals have room

@@ -116,12 +116,12 @@ class Timing(Entries):
 
     def _look(self) -> Look:
         """Look at what is known; leave out the cells whose times cannot change the answer."""
-        from ninefold import report  # here, because it imports SciPy
+        from ninefold.answer.study import look_at  # here, because it imports SciPy
 
         recording = self._recording
         recording.write()  # with this look
         pairs = self._settings["pairs"]
-        found = report.timing_look(recording.known_runs(), recording, pairs)
+        found = look_at(recording.known_runs(), recording, pairs)
         if not found.decided and found.left is not None:
             kept = {*found.left, found.named}  # the answer promises the time of that one
             self._cells = {name: cell for name, cell in self._cells.items() if name in kept}
@@ -272,10 +272,9 @@ class Timing(Entries):
         if self._cells:
             self._screen.ended(self._shown, left=tournament.expected_seconds())
             if self._screen.live:
-                from ninefold import report
+                from ninefold.study.progress import progress
 
-                rows = report.progress(recording.known_runs(), recording)
-                self._screen.update(rows, {*self._cells})
+                self._screen.update(progress(recording.known_runs(), recording), {*self._cells})
 
     def _shows(self, what: str) -> None:
         self._screen.running(what, (), self._tournament.expected_seconds())

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ninefold import report
-from ninefold.report.builder import study_facts
-from ninefold.report.data.recording import read_recording, recording_of
+from ninefold.answer.gather import facts_of_study
+from ninefold.answer.rounds import runs_of
+from ninefold.report.data.recording import read_recording
 from ninefold.result import Result
 from tests.conftest import ROOT, Shell
 from tests.study.test_timing import study
@@ -32,9 +32,9 @@ def test_facts_of_a_log_are_those_of_its_recording(folder: Path) -> None:
         run.folder: Result(**{name: getattr(run, name) for name in OF_RESULT}) for run in counted
     }
     turns = {run.folder: [replace(turn, left_out=None) for turn in run.taken] for run in counted}
-    runs = report.runs_of(results, turns, recorded.sweep)
-    live = recording_of(runs, recorded.sweep)
-    for own, other in zip(study_facts(live), study_facts(recorded), strict=True):
+    runs = runs_of(results, turns, recorded.sweep)
+    live = facts_of_study(runs, recorded.sweep)
+    for own, other in zip(live, recorded.facts, strict=True):
         for name in KEPT:
             assert getattr(own, name) == getattr(other, name), name
         for name in COMPARED:
@@ -46,7 +46,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from ninefold import main, report
-look = report.timing_look
+from ninefold.answer import study
+look = study.look_at
 
 def checked(runs, sweep, pairs):
     read, recorded = report.read_runs(sweep.folder)
@@ -57,7 +58,7 @@ def checked(runs, sweep, pairs):
     print("the same")
     return look(runs, sweep, pairs)
 
-report.timing_look = checked
+study.look_at = checked
 if __name__ == "__main__":
     main.main("train")
 """

@@ -11,12 +11,12 @@ from torch import nn
 from torchvision.ops import StochasticDepth
 
 from benchmarks import ours
+from ninefold.answer.first_steps import summarize
+from ninefold.answer.numerics import rows as compared
 from ninefold.answer.study_facts import SAME
 from ninefold.engine.loop import train
 from ninefold.measure.numerics import MAX_ELEMENTS, Sample, without_dropout
-from ninefold.report.data.numerics import rows as compared
 from ninefold.report.data.runs import run_of
-from ninefold.report.stats.numerics import summarize
 from ninefold.result import NUMERICS
 from ninefold.train.training_run import TrainingRun
 from tests.conftest import result

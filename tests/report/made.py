@@ -11,14 +11,14 @@ from typing import Any
 
 from ninefold.answer.answer import Answer
 from ninefold.answer.cell import Cell
+from ninefold.answer.gather import gather
+from ninefold.answer.grouping import groups
 from ninefold.answer.runs import Run
 from ninefold.answer.study_facts import StudyFacts
-from ninefold.report.builder import build, study_facts
-from ninefold.report.data.cells import groups
+from ninefold.answer.study_turns import turns_of
+from ninefold.report.builder import build
 from ninefold.report.data.recording import Recording, find_recording, read_recording, record
-from ninefold.report.data.turns import turns_of
 from ninefold.report.render.templates import report_text
-from ninefold.report.stats.facts import gather
 from ninefold.report.tree import Report
 from ninefold.study_record import StudyRecord
 from ninefold.tournament.taken import TakenTurn
@@ -160,7 +160,7 @@ def tables_of(folder: Path) -> str:
 
 
 def built(recording: Recording) -> Report:
-    return build(recording, study_facts(recording))
+    return build(recording, recording.facts)
 
 
 @cache

@@ -10,20 +10,21 @@ import pytest
 
 from ninefold.answer.cell import PLAIN, Cell
 from ninefold.answer.decision import decide
+from ninefold.answer.grouping import groups
 from ninefold.answer.leads import lead
 from ninefold.answer.notes import notes
 from ninefold.answer.reasons import chips
 from ninefold.answer.reasons import reasons as reasons_of
-from ninefold.answer.runs import Run
+from ninefold.answer.rounds import is_unfinished
+from ninefold.answer.runs import Point, Run
 from ninefold.answer.study_facts import SHORT_WEIGHTS, UNSCALED, StudyFacts
 from ninefold.errors import ConfigError
-from ninefold.report import progress, read, read_runs, write
-from ninefold.report.data.cells import groups
-from ninefold.report.data.curves import Point, read_curves
+from ninefold.report import read, read_runs, write
+from ninefold.report.data.curves import read_curves
 from ninefold.report.data.recording import Recording, gather_recording
-from ninefold.report.data.rounds import is_unfinished
 from ninefold.report.loop_settings import CAST, settings
 from ninefold.report.render.results import results
+from ninefold.study.progress import progress
 from ninefold.study_record import StudyRecord
 from tests.report import golden
 from tests.report.made import (

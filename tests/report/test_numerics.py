@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ninefold.answer.first_steps import summarize
+from ninefold.answer.numerics import MAX_ELEMENTS, rows
 from ninefold.answer.runs import Run
 from ninefold.answer.study_facts import OTHER, SAME, WITHIN
-from ninefold.report.data.numerics import MAX_ELEMENTS, read_csv, rows, write_csv
-from ninefold.report.stats.numerics import summarize
+from ninefold.report.data.numerics import read_csv, write_csv
 from ninefold.result import NUMERICS
 
 RUN = Run(

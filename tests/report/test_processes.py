@@ -6,10 +6,9 @@ from typing import Any
 
 from ninefold import report
 from ninefold.answer.cell import Cell
+from ninefold.answer.grouping import groups
 from ninefold.answer.runs import name_of
 from ninefold.answer.study_facts import StudyFacts
-from ninefold.report.builder import study_facts
-from ninefold.report.data.cells import groups
 from ninefold.report.data.recording import gather_recording, read_recording, read_runs
 from ninefold.report.data.runs import read_csv
 from tests.report.made import result, sweep
@@ -47,7 +46,7 @@ def study(folder: Path, weak: bool = False) -> Path:
 def evidence(folder: Path) -> StudyFacts:
     recording = gather_recording(folder)
     assert recording is not None
-    [found] = study_facts(recording)
+    [found] = recording.facts
     return found
 
 
@@ -60,7 +59,7 @@ def test_cells_of_several_numbers_of_processes_stand_in_one_table(tmp_path):
     assert [str(cell) for cell in found.cells] == names
     assert {name_of(run, facts) for run in runs} == set(names)
     report.write(tmp_path)
-    assert [each.cells for each in study_facts(read_recording(tmp_path / "report"))] == [CELLS]
+    assert [each.cells for each in read_recording(tmp_path / "report").facts] == [CELLS]
     runs = read_csv(tmp_path / "report" / "runs.csv")
     apart = [replace(run, batch_size=128) if run.processes == 2 else run for run in runs]
     assert len(groups(apart)) == 2

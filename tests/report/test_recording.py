@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from ninefold import report
+from ninefold.answer import numerics
 from ninefold.report.__main__ import main
-from ninefold.report.data import numerics
 from ninefold.report.data.recording import read_recording
 from ninefold.report.data.runs import row_of, run_of, run_of_result
+from ninefold.report.folder import DERIVED
 from ninefold.result import NUMERICS, Result
 from tests.report.made import result, sweep, table_of
 
@@ -103,7 +104,7 @@ def test_a_recording_rebuilds_to_the_same_files_without_conf_and_experiments(tmp
     whole = rebuild(recording, ROOT)
     assert b"Which is faster?" in whole[str(recording / "report.md")]
     for path in recording.rglob("*.*"):
-        if path.name in report.DERIVED:
+        if path.name in DERIVED:
             path.unlink()
     assert rebuild(recording, alone(tmp_path / "code")) == whole
 

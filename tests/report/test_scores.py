@@ -13,11 +13,11 @@ import pytest
 
 from ninefold import report
 from ninefold.answer.cell import Cell
-from ninefold.report.data.cells import groups, largest_first
+from ninefold.answer.gather import gather
+from ninefold.answer.grouping import groups, largest_first
+from ninefold.answer.measures import of_figures
+from ninefold.answer.study_turns import turns_of
 from ninefold.report.data.runs import read_csv
-from ninefold.report.data.turns import turns_of
-from ninefold.report.stats.facts import gather
-from ninefold.report.stats.measures import of_figures
 from ninefold.stats.statistics import compare
 from ninefold.study_record import StudyRecord
 from ninefold.task import Figure, Score

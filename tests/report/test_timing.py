@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from ninefold import report
+from ninefold.answer import study as answer
 from ninefold.answer.cell import Cell
+from ninefold.answer.study_turns import count_turns
 from ninefold.report.data.recording import read_runs
 from ninefold.report.data.runs import run_of_result
-from ninefold.report.data.turns import count_turns
 from ninefold.report.tree import Report
 from ninefold.tournament.contestant import Look
 from tests.report.made import entry, result, sweep, take_turns, write_result
@@ -96,12 +97,12 @@ def read(folder: Path) -> Report:
 
 def decided(folder: Path) -> bool:
     """Whether more training runs of a study could not change what it was asked."""
-    return report.decided(*read_runs(folder), folder)
+    return answer.decided(*read_runs(folder), folder)
 
 
 def look(folder: Path, pairs: str) -> Look:
     """What the timing rounds of a study have shown."""
-    return report.timing_look(*read_runs(folder), pairs)
+    return answer.look_at(*read_runs(folder), pairs)
 
 
 def caveats(folder: Path) -> str:

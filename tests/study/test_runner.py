@@ -40,7 +40,7 @@ def test_a_resumed_study_looks_after_the_same_rounds_as_planned(made, monkeypatc
         looked.append(len(sweep.rounds))
         return False
 
-    monkeypatch.setattr("ninefold.report.decided", decided)
+    monkeypatch.setattr("ninefold.answer.study.decided", decided)
     for runs in (10, 6):  # in the fourth round, and in the sixth
         made.statuses = ["ok"] * runs + ["killed"]
         with pytest.raises(KeyboardInterrupt):

@@ -8,6 +8,7 @@ from ninefold.answer.answer import Answer
 from ninefold.answer.study_facts import StudyFacts
 from ninefold.extensions.reports import batches, scaling, sweep
 from ninefold.report.data.recording import Recording
+from ninefold.study_record import StudyRecord
 
 
 def answer(recording: Recording, found: Sequence[StudyFacts]) -> Answer | None:
@@ -22,8 +23,8 @@ def answer(recording: Recording, found: Sequence[StudyFacts]) -> Answer | None:
     return batches.answer(recording, found) or sweep.answer(recording, found)
 
 
-def decided(recording: Recording, found: Sequence[StudyFacts]) -> bool | None:
+def decided(record: StudyRecord, found: Sequence[StudyFacts]) -> bool | None:
     """Return whether more rounds cannot change which value is the best; None for other answers."""
-    if any(each.timed for each in found) and batches.answer(recording, found):
+    if any(each.timed for each in found) and batches.compared(found):
         return None
-    return sweep.decided(recording, found)
+    return sweep.decided(record, found)

@@ -12,11 +12,11 @@ from functools import cached_property
 
 from ninefold.answer.answer import Answer
 from ninefold.answer.cell import PLAIN, Cell, plainness
+from ninefold.answer.measures import SECONDS, target_text, to_target
+from ninefold.answer.runs import Point
 from ninefold.answer.study_facts import StudyFacts
 from ninefold.numbers import counted, number, three_digits, times
-from ninefold.report.data.curves import Point
 from ninefold.report.data.recording import Recording
-from ninefold.report.stats.measures import SECONDS, target_text, to_target
 from ninefold.score import SHARE, Score
 from ninefold.stats.statistics import compare, estimate
 from ninefold.stats.verdicts import Comparison, Timings
@@ -59,6 +59,14 @@ def answer(recording: Recording, found: Sequence[StudyFacts]) -> Answer | None:
     report.target) the score to reach. It is compared with each cell and batch whose epoch takes no
     longer, the largest of each cell among them.
     """
+    made = compared(found, recording.points)
+    return None if made is None else _answer(recording, *made)
+
+
+def compared(
+    found: Sequence[StudyFacts], points: Sequence[Point] = ()
+) -> tuple[StudyFacts, Setting, list[Setting], list[StudyFacts]] | None:
+    """Return the group of the baseline, its setting, all settings, and their groups."""
     sized = sorted(
         (each for each in found if each.group.batch_size),
         key=lambda each: each.group.batch_size or 0,
@@ -68,13 +76,13 @@ def answer(recording: Recording, found: Sequence[StudyFacts]) -> Answer | None:
     if base is None or base.target is None:
         return None
     alike = [each for each in sized if _conditions(each) == _conditions(base)]
-    settings = _settings(alike, base.target, recording.points)
+    settings = _settings(alike, base.target, points)
     settings.sort(key=lambda each: (each.batch_size, plainness(each.cell)))
     first = (base.group.batch_size, PLAIN)
     plain = next((s for s in settings if (s.batch_size, s.cell) == first), None)
     if plain is None or settings[-1].batch_size == plain.batch_size:
         return None  # a run of it failed, or there is no larger batch
-    return _answer(recording, base, plain, settings, alike)
+    return base, plain, settings, alike
 
 
 def _conditions(facts: StudyFacts) -> tuple[object, ...]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from ninefold.answer.answer import Answer, AnswerTable, Chip, Compared
 from ninefold.answer.cell import PLAIN, Cell
+from ninefold.answer.fields import word
 from ninefold.answer.study_facts import StudyFacts
 from ninefold.numbers import MISSING, capitalized, counted, number, plural
 from ninefold.report.data.environment import values
 from ninefold.report.data.recording import Recording
-from ninefold.report.render.tables import word
 
 UNTIMED = "Times of full training runs were not interleaved: the direction is no verdict."
 UNKNOWN = "No answer: no speedup of more processes is known."

@@ -9,6 +9,8 @@ from functools import cached_property
 
 from ninefold.answer.answer import Answer, AnswerTable
 from ninefold.answer.cell import Cell
+from ninefold.answer.fields import word
+from ninefold.answer.measures import SECONDS
 from ninefold.answer.study_facts import StudyFacts
 from ninefold.errors import one_line
 from ninefold.numbers import (
@@ -25,11 +27,10 @@ from ninefold.numbers import (
     with_unit,
 )
 from ninefold.report.data.recording import Recording
-from ninefold.report.render.tables import word
-from ninefold.report.stats.measures import SECONDS
 from ninefold.score import Score
 from ninefold.stats.statistics import compare, estimate
 from ninefold.stats.verdicts import OPEN, UNDECIDED, Comparison, Difference, Timings
+from ninefold.study_record import StudyRecord
 
 MOST_TESTED = 200  # values of which each pair is tested: of as many more it would take minutes
 CONDITIONS = ("dataset", "model", "batch_size", "epochs")
@@ -95,7 +96,7 @@ class Sweep:
 
 def answer(recording: Recording, found: Sequence[StudyFacts]) -> Answer | None:
     """Return which value is the best; None unless one configuration was run with several."""
-    sweep = _sweep(recording, found)
+    sweep = _sweep(recording.sweep, found)
     if sweep is None:
         return None
     [cell] = found[0].cells
@@ -121,23 +122,23 @@ def answer(recording: Recording, found: Sequence[StudyFacts]) -> Answer | None:
     )
 
 
-def decided(recording: Recording, found: Sequence[StudyFacts]) -> bool | None:
+def decided(record: StudyRecord, found: Sequence[StudyFacts]) -> bool | None:
     """Return whether it is known how each value compares with the best; None: as of `answer`."""
-    sweep = _sweep(recording, found)
+    sweep = _sweep(record, found)
     if sweep is None:
         return None
     others = [name for name in sweep.seconds if name not in (sweep.best, *sweep.failed)]
     return all(sweep.against(name)[1] not in UNDECIDED for name in others)
 
 
-def _sweep(recording: Recording, found: Sequence[StudyFacts]) -> Sweep | None:
+def _sweep(record: StudyRecord, found: Sequence[StudyFacts]) -> Sweep | None:
     if len(found) < 2 or any(each.cells != found[0].cells for each in found):
         return None
     alike = {replace(each.group.scoring, margin=None) for each in found if each.scores}
     names = _names(found)
     if len(found[0].cells) != 1 or len(alike) > 1 or len(set(names)) < len(names):
         return None
-    swept = list(recording.sweep.swept.items())
+    swept = list(record.swept.items())
 
     def order(name: str) -> tuple[float, ...]:
         parts = name.split(", ")

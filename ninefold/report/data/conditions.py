@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ninefold.answer.grouping import groups
 from ninefold.answer.runs import Run
 from ninefold.errors import one_line
 from ninefold.numbers import capitalized, counted, listed, plural
-from ninefold.report.data.cells import groups
 from ninefold.report.data.environment import values
 
 Environment = Mapping[str, Any]  # the content of environment.json

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ninefold.answer.runs import finite
+from ninefold.answer.runs import Point, finite
 from ninefold.errors import ConfigError
 from ninefold.files import lines
 from ninefold.report.data.csv_files import RESTORE, read_rows, write_rows
@@ -20,25 +20,6 @@ from ninefold.score import by_present_keys
 METRICS = "metrics.jsonl"
 MAX_BYTES = 1 << 28  # bytes of a file that is read
 MAX_EVALUATIONS = 10_000  # evaluations of a run
-
-
-@dataclass(frozen=True)
-class Point:
-    """One evaluation.
-
-    folder: of the run
-    epoch: a fraction within an epoch
-    seconds: of the inner clock, None if unknown
-    score: the task's, a fraction
-    loss: None if unknown
-    """
-
-    folder: str
-    epoch: float
-    step: int
-    seconds: float | None
-    score: float
-    loss: float | None
 
 
 NAMES = [field.name for field in fields(Point)]

@@ -7,26 +7,27 @@ machine.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ninefold.answer.gather import facts_of_study
 from ninefold.answer.next_steps import NextSteps
-from ninefold.answer.runs import Run
+from ninefold.answer.numerics import Row, rows
+from ninefold.answer.rounds import placed
+from ninefold.answer.runs import Point, Run
+from ninefold.answer.study_facts import StudyFacts
+from ninefold.answer.study_turns import count_turns
 from ninefold.errors import ConfigError
 from ninefold.files import write_json
 from ninefold.report.data import numerics
-from ninefold.report.data.curves import Point, read_curves, read_metrics, write_curves
+from ninefold.report.data.curves import read_curves, read_metrics, write_curves
 from ninefold.report.data.environment import gather, read_environment
 from ninefold.report.data.folders import read_results, read_sweep, studies_below
 from ninefold.report.data.privacy import Scrubber
-from ninefold.report.data.rounds import place
-from ninefold.report.data.runs import in_order, read_csv, run_of_result, write_csv
-from ninefold.report.data.turns import count_turns
-from ninefold.result import Result
+from ninefold.report.data.runs import read_csv, run_of_result, write_csv
 from ninefold.study_record import StudyRecord
-from ninefold.tournament.taken import TakenTurn
 
 RECORDED = ("runs.csv", "curves.csv", "numerics.csv", "environment.json")
 
@@ -48,7 +49,7 @@ class Recording:
     runs: Sequence[Run]
     environment: Mapping[str, Any]
     points: Sequence[Point]
-    numerics: Sequence[numerics.Row]
+    numerics: Sequence[Row]
     folder: Path | None = None
     own: bool = False
     as_typed: StudyRecord | None = None
@@ -57,6 +58,11 @@ class Recording:
     def sweep(self) -> StudyRecord:
         """The content of sweep.json."""
         return StudyRecord.of(self.environment.get("sweep") or {})
+
+    @functools.cached_property
+    def facts(self) -> list[StudyFacts]:
+        """The facts of each group of runs, the largest first."""
+        return facts_of_study(self.runs, self.sweep, self.numerics)
 
     @property
     def next_steps(self) -> NextSteps:
@@ -108,60 +114,24 @@ def gather_recording(folder: Path, own: bool = False) -> Recording | None:
     )
     sweep = scrubber.value(found := read_sweep(folder))
     study = StudyRecord.of(sweep)
-    runs = _placed([run_of_result(scrubber.value(result)) for result in results], study)
+    runs = placed([run_of_result(scrubber.value(result)) for result in results], study)
     environment = gather(runs, [scrubber.value(each) for each in environments], sweep)
     environment["report_folder"] = _relative(folder / "report")
     return Recording(
         runs,
         environment,
         read_metrics(folder, [run.folder for run in runs]),
-        numerics.rows(folder, runs),
+        rows(folder, runs),
         Path(_relative(folder) or folder.absolute()),
         own,
         StudyRecord.of(found) if own else None,
     )
 
 
-def recording_of(runs: Sequence[Run], sweep: StudyRecord, folder: Path | None = None) -> Recording:
-    """Return the recording of a study that is being made, without what is told of its machine.
-
-    folder: of the study; None: its scores over time, and first steps, are not asked for.
-    """
-    environment = {"sweep": sweep.content()}
-    if folder is None:
-        return Recording(runs, environment, (), ())
-    points = read_metrics(folder, [run.folder for run in runs])
-    return Recording(runs, environment, points, numerics.rows(folder, runs))
-
-
-def runs_of(
-    results: Mapping[str, Result], turns: Mapping[str, Sequence[TakenTurn]], sweep: StudyRecord
-) -> list[Run]:
-    """Return the runs of a study that is being made, as `read_runs` reads them from its folder.
-
-    results, turns: by the folder of a run.
-    """
-    return _placed(
-        [
-            Run(**vars(of), folder=name, taken=[*turns.get(name, ())])
-            for name, of in results.items()
-        ],
-        sweep,
-    )
-
-
 def read_runs(folder: Path) -> tuple[list[Run], StudyRecord]:
     """Return the runs that a sweep's folder holds so far, and its sweep.json."""
     sweep = StudyRecord.of(read_sweep(folder))
-    return _placed(map(run_of_result, _with_hosts(read_results(folder))), sweep), sweep
-
-
-def _placed(found: Iterable[Run], sweep: StudyRecord) -> list[Run]:
-    """Runs with their places in the study."""
-    runs = [*found]
-    place(runs, sweep)
-    count_turns(runs)
-    return in_order(runs)
+    return placed(map(run_of_result, _with_hosts(read_results(folder))), sweep), sweep
 
 
 def record(recording: Recording, target: Path) -> None:

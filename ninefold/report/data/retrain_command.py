@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ninefold.answer.cell import Cell
+from ninefold.answer.grouping import groups, largest_first
 from ninefold.answer.runs import Run, name_of
 from ninefold.config.rules import CALLED
 from ninefold.places import PROGRAMS, ROOT
-from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.recording import Recording
 from ninefold.result import cell_name
 from ninefold.study_record import StudyRecord

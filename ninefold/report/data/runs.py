@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from ninefold.answer.cell import plainness
 from ninefold.answer.runs import MAX_NAME_CHARS, MAX_NUMBER, Run
 from ninefold.config.rules import NAME
 from ninefold.errors import ConfigError, one_line
@@ -141,11 +140,6 @@ def _unreadable(name: str, text: str) -> ValueError:
     return ValueError(f"cannot read {name}={text[:100]!r}")
 
 
-def in_order(runs: Iterable[Run]) -> list[Run]:
-    """Return the runs by dataset, model, cell and seed."""
-    return sorted(runs, key=_order)
-
-
 def write_csv(path: Path, runs: Iterable[Run]) -> None:
     """Write runs.csv; the times of timing runs are those of the turns that count."""
     rows = (
@@ -172,14 +166,3 @@ def read_csv(path: Path) -> list[Run]:
     if not runs:
         raise ConfigError("runs.csv", path, "holds no run", "one row per run", RESTORE)
     return runs
-
-
-def _order(run: Run) -> tuple[Any, ...]:
-    return (
-        run.dataset or "",
-        run.model or "",
-        plainness(run.cell),
-        -1 if run.seed is None else run.seed,
-        run.batch_size or 0,
-        run.folder,
-    )

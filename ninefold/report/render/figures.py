@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from ninefold.answer.answer import Compared
 from ninefold.answer.cell import BASELINE, PLAIN, Cell
+from ninefold.answer.fields import word
+from ninefold.answer.measures import SCORE_KEY, SECONDS
 from ninefold.errors import one_line
 from ninefold.numbers import (
     MISSING,
@@ -34,8 +36,6 @@ from ninefold.report.render.results import (
     style,
     verdict_of,
 )
-from ninefold.report.render.tables import word
-from ninefold.report.stats.measures import SCORE_KEY, SECONDS
 from ninefold.report.tree import CellReport, Group
 from ninefold.score import PHASES
 

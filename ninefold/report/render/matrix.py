@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from ninefold.answer.cell import BASELINE, Cell, plainness, position
+from ninefold.answer.measures import SECONDS
 from ninefold.numbers import number, with_unit, within_margin
 from ninefold.report.render.results import figures_of, name_of, reason, scores_of, style
 from ninefold.report.render.tables import NONE
-from ninefold.report.stats.measures import SECONDS
 from ninefold.report.tree import CellReport, Group, Published
 from ninefold.tables import grid, plain
 

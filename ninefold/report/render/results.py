@@ -8,6 +8,8 @@ from dataclasses import replace
 
 from ninefold.answer.answer import AnswerTable, Compared
 from ninefold.answer.cell import BASELINE, PLAIN
+from ninefold.answer.fields import Field, Word, word
+from ninefold.answer.measures import BYTES, SCORE_KEY, SECONDS, THROUGHPUT
 from ninefold.answer.study import FEW, NOISY
 from ninefold.answer.study_facts import NEEDLESS, OTHER_NUMERICS
 from ninefold.numbers import (
@@ -19,10 +21,9 @@ from ninefold.numbers import (
     number,
     within_margin,
 )
-from ninefold.report.render.tables import NONE, Field, Table, Word, filled, table_of, word
-from ninefold.report.stats.measures import BYTES, SCORE_KEY, SECONDS, THROUGHPUT
+from ninefold.report.render.tables import NONE, Table, filled, table_of
 from ninefold.report.tree import CellReport, Group
-from ninefold.stats.verdicts import OPEN, Estimate
+from ninefold.stats.verdicts import OPEN
 
 _REASONS = {OTHER_NUMERICS: "other numerics", NEEDLESS: "scaler not needed"}
 _AGAINST = {  # how the time compares with the recommended one's
@@ -99,7 +100,7 @@ def difference_of(cell: CellReport, group: Group) -> Compared | None:
 def results(group: Group) -> Table:
     """Return the table of results: times, scores, memory, and what else there is."""
     units = {info.key: info.unit for info in group.measures}
-    known = [half_of(found) for cell in group.shown if (found := cell.measures.get(SECONDS.key))]
+    known = [found.half for cell in group.shown if (found := cell.measures.get(SECONDS.key))]
     columns: dict[str, Show] = {
         f"s/epoch{', ± 95 %' * any(known)}": figures_of(group, SECONDS.key, spread=True),
         f"speedup, {group.settings.confidence:.3g} % interval": _speed,
@@ -138,7 +139,7 @@ def figures_of(group: Group, key: str, factor: float = 1.0, spread: bool = False
         found = cell.measures.get(key)
         if found is None or found.mean is None:
             return NONE
-        half = half_of(found) if spread else None
+        half = found.half if spread else None
         more = "" if half is None else f"± {number(half * factor, decimals)}"
         return Field(
             number(found.mean * factor, decimals),
@@ -154,11 +155,6 @@ def rounds_of(group: Group) -> str:
     found = [each.n for cell in group.shown if (each := cell.measures.get(SECONDS.key))]
     least = min(found, default=most)
     return f"{least} to {counted(most, 'round')}" if least < most else counted(most, "round")
-
-
-def half_of(found: Estimate) -> float | None:
-    """Return half of the 95 % interval of a mean; None where it is not known."""
-    return None if found.high is None or found.mean is None else found.high - found.mean
 
 
 def _speed(cell: CellReport) -> Field:

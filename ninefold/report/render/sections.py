@@ -9,6 +9,8 @@ from functools import partial
 
 from ninefold.answer.answer import Answer
 from ninefold.answer.cell import BASELINE, Cell
+from ninefold.answer.fields import Field, Word, word
+from ninefold.answer.measures import FIGURE, SCORE_KEY, SECONDS, TO_TARGET, of_score
 from ninefold.answer.runs import Run
 from ninefold.answer.study_facts import OTHER, SAME, WITHIN
 from ninefold.errors import one_line
@@ -32,8 +34,7 @@ from ninefold.numbers import (
 )
 from ninefold.report.render.figures import Bar, Panel, Plot, curves, phases, plot
 from ninefold.report.render.results import about, name_of, ordered, results, table_of_answer
-from ninefold.report.render.tables import NONE, Field, Table, Texts, Word, filled, table_of, word
-from ninefold.report.stats.measures import FIGURE, SCORE_KEY, SECONDS, TO_TARGET, of_score
+from ninefold.report.render.tables import NONE, Table, Texts, filled, table_of
 from ninefold.report.tree import CellReport, Group, MeasureInfo, Note, Report
 from ninefold.result import TIMING
 from ninefold.score import PHASES, SCORE

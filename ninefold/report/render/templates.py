@@ -11,11 +11,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
+from ninefold.answer.fields import GLYPHS
 from ninefold.numbers import capitalized, typeset
 from ninefold.report.render import sections
 from ninefold.report.render.figures import plot
 from ninefold.report.render.matrix import markdown_matrix, matrix
-from ninefold.report.render.tables import GLYPHS, markdown
+from ninefold.report.render.tables import markdown
 from ninefold.report.tree import Report
 from ninefold.score import PHASES
 from ninefold.tables import code, plain

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ninefold.answer.answer import Answer
-from ninefold.report.data.curves import Point
+from ninefold.answer.runs import Point
 from ninefold.report.data.recording import Recording
 from tests.extensions.reports.made import STEPS, run, timed
 from tests.report.made import built

@@ -10,7 +10,6 @@ import pytest
 from ninefold import report
 from ninefold.answer.cell import Cell
 from ninefold.extensions.reports.scaling import UNTIMED, Series, series_of
-from ninefold.report.builder import study_facts
 from ninefold.report.data.recording import Recording, record
 from ninefold.report.render.figures import plot
 from tests.extensions.reports.made import STEPS, timed
@@ -57,7 +56,7 @@ def planted(
 def series(**facts: Any) -> tuple[Series, int | None]:
     """The series of a planted study, and from how many processes on more do not pay."""
     recording = planted(**facts)
-    [evidence] = study_facts(recording)
+    [evidence] = recording.facts
     [found] = series_of(recording, evidence)
     return found, found.enough(evidence)
 

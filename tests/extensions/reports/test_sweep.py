@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ninefold import report
+from ninefold.answer import study
 from ninefold.report.tree import Report
 from tests.report.made import built, recorded, result, sweep
 
@@ -135,12 +136,12 @@ def test_a_study_of_values_goes_on_until_they_are_compared_with_each_other(tmp_p
         for workers in (0, 1, 2) for seed in range(4)
     ]  # fmt: skip
     sweep(tmp_path, *runs, turns=True, swept={"loader.workers": ["0", "1", "2"]})
-    look = report.timing_look(*report.read_runs(tmp_path), "best")
+    look = study.look_at(*report.read_runs(tmp_path), "best")
     assert (look.decided, look.left) == (known, None)
-    assert report.decided(*report.read_runs(tmp_path), tmp_path) is known
+    assert study.decided(*report.read_runs(tmp_path), tmp_path) is known
     for path in tmp_path.glob("runs/*/result.json"):  # then times alone were asked
         path.unlink()
-    look = report.timing_look(*report.read_runs(tmp_path), "best")
+    look = study.look_at(*report.read_runs(tmp_path), "best")
     assert (look.decided, look.left) == (known, None)
 
 

@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
 from ninefold.answer.cell import PLAIN, Cell
-from ninefold.answer.runs import RunGroup, finite
+from ninefold.answer.first_steps import summarize
+from ninefold.answer.grouping import groups, largest_first
+from ninefold.answer.measures import BYTES, SECONDS, of_score
+from ninefold.answer.numerics import Row
+from ninefold.answer.rounds import is_unfinished
+from ninefold.answer.runs import Run, RunGroup, finite
 from ninefold.answer.study_facts import WRAPPER, StudyFacts
-from ninefold.report.data.turns import StudyTurns, folder_name
-from ninefold.report.stats.measures import BYTES, SECONDS, of_score
+from ninefold.answer.study_turns import StudyTurns, folder_name, turns_of
 from ninefold.score import SHARE, Score
 from ninefold.stats.statistics import compare
 from ninefold.stats.verdicts import OPEN, Comparison, Settings, Timings, Values
 from ninefold.study_record import StudyRecord
+
+
+def facts_of_study(
+    runs: Sequence[Run], sweep: StudyRecord, rows: Sequence[Row] = ()
+) -> list[StudyFacts]:
+    """Return the facts of each group, largest first: the answer is of the first.
+
+    rows: of the first steps.
+    """
+    unfinished, turns = is_unfinished(sweep, runs), turns_of(runs, sweep)
+    return [
+        gather(group, sweep, turns, summarize(rows, group.runs), unfinished)
+        for group in largest_first(groups(runs))
+    ]
 
 
 def gather(

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from ninefold.answer.cell import Cell
-from ninefold.answer.runs import Run, RunGroup, finite
-from ninefold.report.data.curves import Point
+from ninefold.answer.runs import Point, Run, RunGroup, finite
 from ninefold.score import IMAGES, SHARE, Score
 
 MAX_FIGURES = 20  # further figures of a task that are shown

@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from ninefold.answer.cell import Cell
+from ninefold.answer.cell import Cell, plainness
 from ninefold.answer.runs import Run
-from ninefold.result import PROCESSES, TIMING, cell_name
+from ninefold.answer.study_turns import count_turns
+from ninefold.result import PROCESSES, TIMING, Result, cell_name
 from ninefold.study_record import StudyRecord
+from ninefold.tournament.taken import TakenTurn
 
 STOPPED = ("preempted", "unfinished")  # the status of runs that resuming the study would complete
 
 
-def place(runs: Sequence[Run], sweep: StudyRecord) -> None:
+def runs_of(
+    results: Mapping[str, Result], turns: Mapping[str, Sequence[TakenTurn]], sweep: StudyRecord
+) -> list[Run]:
+    """Return the runs of a study that is being made, placed in it.
+
+    results, turns: by the folder of a run.
+    """
+    runs = [
+        Run(**vars(of), folder=name, taken=[*turns.get(name, ())]) for name, of in results.items()
+    ]
+    return placed(runs, sweep)
+
+
+def placed(found: Iterable[Run], sweep: StudyRecord) -> list[Run]:
+    """Return runs with their places in the study, by dataset, model, cell and seed."""
+    runs = [*found]
+    _place(runs, sweep)
+    count_turns(runs)
+    return sorted(runs, key=_order)
+
+
+def _order(run: Run) -> tuple[Any, ...]:
+    return (
+        run.dataset or "",
+        run.model or "",
+        plainness(run.cell),
+        -1 if run.seed is None else run.seed,
+        run.batch_size or 0,
+        run.folder,
+    )
+
+
+def _place(runs: Sequence[Run], sweep: StudyRecord) -> None:
     """Give runs the round of a study that they are of, and whether it counts.
 
     Where the study swept the processes, also `scaling`.

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ninefold.answer.cell import PLAIN, Cell, plainness
+from ninefold.answer.numerics import Row
 from ninefold.answer.runs import Run
 from ninefold.answer.study_facts import OTHER, SAME, WITHIN
-from ninefold.report.data.numerics import Row
 
 ABOUT = (
     "Loss, gradient and update of the first {steps} steps compared with those of none, fp32 with "

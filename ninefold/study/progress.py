@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ninefold.answer.cell import PLAIN, Cell
+from ninefold.answer.fields import Field, word
+from ninefold.answer.gather import gather
+from ninefold.answer.grouping import groups
+from ninefold.answer.measures import SECONDS
 from ninefold.answer.runs import Run, name_of
 from ninefold.answer.study_facts import StudyFacts
+from ninefold.answer.study_turns import turns_of
 from ninefold.numbers import decimals_for, decimals_of_score, number
-from ninefold.report.data.cells import groups
-from ninefold.report.data.turns import turns_of
-from ninefold.report.render.results import half_of
-from ninefold.report.render.tables import Field, word
-from ninefold.report.stats.facts import gather
-from ninefold.report.stats.measures import SECONDS
 from ninefold.stats.statistics import estimate
 from ninefold.stats.verdicts import OPEN, UNDECIDED
 from ninefold.study_record import StudyRecord
@@ -83,8 +82,7 @@ def _mean(values: Mapping[int, float], decimals: int) -> str:
     found = estimate(values)
     if found.mean is None:
         return ""
-    half = half_of(found)
-    spread = "" if half is None else f" ± {number(half, decimals)}"
+    spread = "" if found.half is None else f" ± {number(found.half, decimals)}"
     return f"{number(found.mean, decimals)}{spread}"
 
 

@@ -1,1 +1,0 @@
-"""What a report measures and compares of runs, by the methods of ninefold.stats; pure functions."""
