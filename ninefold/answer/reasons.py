@@ -149,9 +149,8 @@ def _over_plain(found: Decision[StudyFacts], speed: Compared) -> str:
     text = f"{speed.value:.2f} times as fast as {facts.label(PLAIN)}"
     if not speed.interval:
         return f"{text} (interval not known yet)"
-    shown = speed.verdict in ("faster", "slower", "tie") or PLAIN in found.out
     ends = f"{facts.settings.confidence:.3g} % interval {speed.interval}"
-    return f"{text} ({ends}){'' if shown else ': not shown to differ'}"
+    return f"{text} ({ends}){': not shown to differ' if speed.verdict in UNDECIDED else ''}"
 
 
 def _open_to(found: Decision[StudyFacts], named: Cell) -> list[str]:
@@ -186,17 +185,11 @@ def _behind(found: Decision[StudyFacts], cell: Cell) -> list[str]:
     }
     lost = [other for other in others if facts.safe[other] == "worse"]
     verdicts = {other: speed.verdict for other, speed in others.items()}
-    slower = [other for other in others if verdicts[other] == "slower" or other in found.out]
+    slower = [other for other in others if verdicts[other] == "slower"]
     said = []
     if slower:
         shown = [f"{facts.label(other)} {others[other].value:.2f}" for other in slower]
         said.append(f"Shown to be slower (its speed is 1): {'; '.join(shown)}.")
-        if by_best := [other for other in slower if verdicts[other] != "slower"]:
-            said.append(
-                f"Of these, the test for the fastest alone shows {facts.labels(by_best)}: it "
-                "asks in one direction, among the acceptable ones, and can decide where the "
-                "interval of a pair still reaches 1."
-            )
     if tied := [other for other in others if verdicts[other] == "tie" and other not in lost]:
         said.append(f"As fast: {facts.labels(tied)}.")
     for other in (other for other in others if verdicts[other] == "faster"):

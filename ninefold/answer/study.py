@@ -120,8 +120,8 @@ def against(found: Decision[StudyFacts], cell: Cell) -> str:
     if cell == best:
         return "named" if found.decided else _why_open(facts, cell, found.may_be)
     verdict = facts.verdict(best, cell)
-    if cell in found.out or (verdict == "slower" and cell not in found.may_be):
-        return "slower"
+    if verdict == "slower" and cell not in found.may_be:
+        return verdict
     if found.decided and verdict in ("tie", "faster"):
         return verdict
     return _why_open(facts, cell, [best])

@@ -204,6 +204,8 @@ def _pairs(
             verdict = words[int(low[i] > 0)]
         else:
             verdict = OPEN
+            if math.isfinite(adjusted[i]):  # it was tested: its interval says the same
+                low[i], high[i] = min(low[i], 0.0), max(high[i], 0.0)
         known = words != BY_TIME or verdict != OPEN or bool(reach[i] <= KNOWN)
         pairs.append(
             Difference(

@@ -91,7 +91,8 @@ class Difference:
 
     n: rounds, or seeds, in which both have a value
     difference: second - first
-    low, high: its interval at the level of this look; None while it is not known
+    low, high: its interval at the level of this look; None while it is not known. Of a pair that is
+        open it reaches 0, also where the number of pairs keeps the verdict open
     p: two-sided, of no difference
     adjusted: p after Holm over all pairs that do different work, over the share of the level that
         this look has

@@ -17,6 +17,7 @@ from ninefold.answer.reasons import chips
 from ninefold.answer.reasons import reasons as reasons_of
 from ninefold.answer.rounds import is_unfinished
 from ninefold.answer.runs import Point, Run
+from ninefold.answer.study import against
 from ninefold.answer.study_facts import SHORT_WEIGHTS, UNSCALED, StudyFacts
 from ninefold.errors import ConfigError
 from ninefold.report import read, read_runs, write
@@ -126,6 +127,20 @@ def test_the_verdict_of_a_row_is_against_the_recommended_one_as_the_answer_is():
     assert undecided.answer.lead.startswith("Not decided")
     cells = {cell.cell: cell.against for cell in undecided.groups[0].cells}
     assert cells == {NONE: "slower", DDP: "noisy", NONE_AUTOCAST: "noisy"}
+
+
+def test_slower_is_said_of_a_row_only_where_the_interval_of_the_pair_shows_it():
+    """The bounds against the best ask in one direction alone, and decide before that."""
+    before = 0
+    for draw in range(40):
+        runs = runs_of({NONE: 5.0, DDP: 7.0}, seeds=3, noise=0.15, draw=draw)
+        found = decide(evidence([run for run in runs if run.timed]))
+        [other] = {NONE, DDP} - {found.named}
+        speed = found.facts.speedup(other, found.named)
+        shown = speed.high is not None and speed.high < 1
+        assert (against(found, other) == "slower") == shown
+        before += other not in found.may_be and not shown
+    assert before > 0
 
 
 NEAR = {**SECONDS, DDP: 2.001, NONE_AUTOCAST: 2.002}

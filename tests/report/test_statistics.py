@@ -242,12 +242,27 @@ def test_an_early_look_asks_more() -> None:
         assert (b.high or 0) - (b.low or 0) > (a.high or 0) - (a.low or 0)
 
 
+def test_a_verdict_is_that_of_the_interval_beside_it() -> None:
+    at_the_end = 0
+    for seconds, accuracy in PLANTED.studies(30, 1):
+        found = compare(seconds, accuracy, Settings())
+        for pair, none in [(p, 1.0) for p in found.seconds] + [(p, 0.0) for p in found.score]:
+            low, high = pair.low, pair.high
+            assert low is not None
+            assert high is not None
+            holds = {"faster": low > none, "better": low > none, "tie": True}
+            holds |= {"slower": high < none, "worse": high < none, "open": low <= none <= high}
+            assert holds[pair.verdict]
+            at_the_end += none in (low, high)
+    assert at_the_end > 10
+
+
 def test_pairs_that_are_not_asked_for_cost_the_others_nothing() -> None:
     seconds, _ = one(PLANTED)
     named = {frozenset((NONE, other)) for other in (FAST, BAD)}
     all_, few = compare(seconds, {}, Settings()), compare(seconds, {}, Settings(asked=named))
     for a, b in zip(all_.seconds, few.seconds, strict=True):
-        assert (a.low, a.high, a.p) == (b.low, b.high, b.p)
+        assert (a.speedup, a.rounds, a.p) == (b.speedup, b.rounds, b.p)
         if {a.first, a.second} not in named:
             assert b.verdict in ("open", "tie")
     p = sorted(find(few.seconds, NONE, other).p or 0 for other in (FAST, BAD))

@@ -282,7 +282,8 @@ def _pairs(group: Group) -> Section | None:
     about = (
         "The first of two is compared with the second. The verdict and p, of a difference, are of "
         f"all pairs tested together (Holm), at a level of {small(100 * settings.level)} % over the "
-        "whole study; an interval is of its pair alone. “The same” has a test of its own."
+        "whole study; an interval is of its pair alone, extended to no difference where the "
+        "verdict is open. “The same” has a test of its own."
     )
     finding = "; ".join(
         f"{sum(verdict in shown for verdict in verdicts)} of {len(verdicts)} differ in {what}"
