@@ -32,9 +32,6 @@ class Decision(Generic[Known]):
     may_be: those that may be the fastest acceptable one, the simplest first.
     unscored: those whose score is not yet known to be safe, and that are neither shown to be slower
         nor as fast as `named` and less simple.
-    out: those, safe or not yet, that are shown not to be the fastest acceptable one, by the
-        verdicts on pairs or by the standing against the fastest. What ties with `named` is in
-        neither.
     """
 
     facts: Known
@@ -43,7 +40,6 @@ class Decision(Generic[Known]):
     chance: float | None = None
     may_be: Sequence[Name] = ()
     unscored: Sequence[Name] = ()
-    out: Sequence[Name] = ()
 
     @property
     def decided(self) -> bool:
@@ -83,19 +79,8 @@ def decide(facts: Known) -> Decision[Known]:
         if other not in slower and (verdict(named, other) != "tie" or rank(other) < rank(named))  # type: ignore[operator]
     ]
     may_be = sorted({*may_be, stand.lead, *unscored}, key=possible.index)
-    return Decision(
-        facts,
-        named,
-        known,
-        stand.chance[named] if len(known) > 1 else None,
-        may_be,
-        unscored,
-        [
-            one
-            for one in (*known, *unknown)
-            if one not in (named, *may_be) and verdict(named, one) != "tie"
-        ],
-    )
+    chance = stand.chance[named] if len(known) > 1 else None
+    return Decision(facts, named, known, chance, may_be, unscored)
 
 
 def best_of(facts: Facts, candidates: Sequence[Name]) -> tuple[Name, Standing]:

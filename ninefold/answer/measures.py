@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from ninefold.answer.cell import Cell
@@ -18,17 +18,17 @@ MAX_FIGURES = 20  # further figures of a task that are shown
 class Measure:
     """One measure of a run.
 
-    value: of a run, None if unknown
-    key, unit, better: as in report.json; better is "less", "more" or "" for not known
-    of_time: whether it is of the time of a step, which timing runs tell better than training runs
+    key: in report.json, which has title, unit and better, too. better: "less", "more" or "" for not
+    known. value: of a run, None if unknown. of_time: whether it is of the time of a step, which
+    timing runs tell better than training runs.
     """
 
-    title: str
-    value: Callable[[Run], float | None]
     key: str
+    title: str
     unit: str
-    better: str = "less"
-    of_time: bool = False
+    better: str
+    value: Callable[[Run], float | None] = field(repr=False)
+    of_time: bool = field(default=False, repr=False)
 
     def sources(self, group: RunGroup) -> dict[Cell, dict[int | None, list[Run]]]:
         """Return the runs that it is taken from, by cell and by what they pair by.
@@ -57,20 +57,21 @@ class Measure:
 
 
 SECONDS = Measure(
+    "seconds",
     "Seconds per epoch",
+    "s",
+    "less",
     lambda run: (
         None if (took := run.counted_seconds) is None or not run.epochs else took / run.epochs
     ),
-    key="seconds",
-    unit="s",
     of_time=True,
 )
 THROUGHPUT = Measure(
+    "throughput",
     "Images per second",
+    "images/s",
+    "more",
     lambda run: run.throughput,
-    key="throughput",
-    unit="images/s",
-    better="more",
     of_time=True,
 )
 
@@ -94,10 +95,7 @@ def of_throughput(runs: Iterable[Run]) -> Measure:
 
 
 BYTES = Measure(
-    "Peak memory",
-    lambda run: sum(run.peak_memory_bytes) or None,
-    key="memory",
-    unit="bytes",
+    "memory", "Peak memory", "bytes", "less", lambda run: sum(run.peak_memory_bytes) or None
 )
 SCORE_KEY = "score"  # the key of the task's score, whatever the task calls it
 TO_TARGET = "to_target"  # the key of the measure that is made for a target
@@ -108,11 +106,11 @@ FIGURE = "figure: "  # begins the key of a further figure of the task
 def of_score(score: Score) -> Measure:
     """Return the measure of the task's score on the test set; in percent if it is a share."""
     return Measure(
+        SCORE_KEY,
         f"Test {score.name}",
+        score.mark,
+        score.better,
         lambda run: None if run.score is None else score.scale * run.score,
-        key=SCORE_KEY,
-        unit=score.mark,
-        better=score.better,
     )
 
 
@@ -131,11 +129,11 @@ def _figure(name: str, said: Mapping[str, str]) -> Measure:
     known = better if better in ("more", "less") else ""
     kind = Score(said.get("name") or name, said.get("unit", ""), known)
     return Measure(
+        f"{FIGURE}{name}",
         kind.name,
+        kind.mark,
+        kind.better,
         lambda run: None if (value := finite(run.scores.get(name))) is None else kind.scale * value,
-        key=f"{FIGURE}{name}",
-        unit=kind.mark,
-        better=kind.better,
     )
 
 
@@ -158,9 +156,5 @@ def to_target(target: float, points: Iterable[Point], score: Score, of: str = "s
         value = getattr(point, of)
         if value is not None and not score.beats(target, score.scale * point.score):
             reached.setdefault(point.folder, value)
-    return Measure(
-        f"Time to {target_text(target, score)}",
-        lambda run: reached.get(run.folder),
-        key=TO_TARGET,
-        unit="s",
-    )
+    title = f"Time to {target_text(target, score)}"
+    return Measure(TO_TARGET, title, "s", "less", lambda run: reached.get(run.folder))

@@ -46,7 +46,11 @@ def rounds_for_best(found: Decision[Any]) -> int | None:
     """
     if found.named is None or found.unscored:
         return None
-    left = [name for name in found.candidates if name not in found.out]
+    left = [
+        name
+        for name in found.candidates
+        if name in found.may_be or found.facts.verdict(found.named, name) == "tie"
+    ]
     names = list(found.facts.seconds)
     seen, settings = found.facts.comparison.looks[-1]
     return rounds_needed(names, seen, left, found.named, settings, MOST_ROUNDS)

@@ -101,17 +101,6 @@ def _others_decided(sweep: StudyRecord, found: Sequence[StudyFacts]) -> bool | N
     return next((known for known in asked if known is not None), None)
 
 
-def role(found: Decision[StudyFacts], cell: Cell) -> str:
-    """Return what a configuration is to the answer: see `CellReport.role`."""
-    if not found.facts.asks_time:
-        return ""
-    if cell == found.named and found.decided:
-        return "named"
-    if cell in found.may_be and not found.decided:
-        return "open"
-    return "behind" if cell in found.out else "out"
-
-
 def against(found: Decision[StudyFacts], cell: Cell) -> str:
     """Return how its time compares with the named one's: see `CellReport.against`."""
     facts, best = found.facts, found.named

@@ -24,10 +24,10 @@ from ninefold.answer.runs import Point, RunGroup, phases
 from ninefold.answer.study_facts import COPY, StudyFacts
 from ninefold.errors import one_line
 from ninefold.report.data.published import PublishedTable, published_table
-from ninefold.report.tree import CellReport, Curve, Figures, Group, MeasureInfo, Published
+from ninefold.report.tree import CellReport, Curve, Figures, Group, Published
 from ninefold.stats.statistics import estimate
 
-MeasureFigures = tuple[MeasureInfo, Mapping[Cell, Figures]]  # and its figures by cell
+MeasureFigures = tuple[Measure, Mapping[Cell, Figures]]  # and its figures by cell
 
 
 def describe(
@@ -94,7 +94,6 @@ def _cell(
         label=facts.label(cell),
         repeats=facts.no_op_of[cell] if why == COPY else None,
         speedup=facts.speedup(cell),
-        role=study.role(found, cell) if compares else "",
         against=study.against(found, cell) if compares else "",
         excluded=why,
     )
@@ -105,7 +104,7 @@ def _measures(facts: StudyFacts, points: Sequence[Point]) -> list[MeasureFigures
     way = [] if target is None else [to_target(target, points, group.scoring)]
     usual = (SECONDS, of_throughput(group.runs), of_score(group.scoring), BYTES)
     return [
-        (MeasureInfo(measure.key, measure.title, measure.unit, measure.better), figures)
+        (measure, figures)
         for measure in (*usual, *of_figures(group.runs), *way)
         if (figures := _figures(group, measure)) or measure.key == SCORE_KEY
     ]

@@ -15,22 +15,12 @@ from typing import Any
 
 from ninefold.answer.answer import Answer, Compared
 from ninefold.answer.cell import Cell
-from ninefold.answer.measures import SCORE_KEY
+from ninefold.answer.measures import SCORE_KEY, Measure
 from ninefold.answer.runs import Run
 from ninefold.files import write_json
 from ninefold.stats.verdicts import Comparison, Estimate, Settings
 
 VERSION = 3
-
-
-@dataclass(frozen=True)
-class MeasureInfo:
-    """What a measure is. better: "less", "more" or "": not known."""
-
-    key: str
-    title: str
-    unit: str
-    better: str
 
 
 @dataclass(frozen=True)
@@ -51,8 +41,6 @@ class CellReport:
 
     label: what it is called, with its number format: `none, autocast (bf16)`.
     repeats: the configuration whose work it does under another name; None: it does its own.
-    role: "named" by the answer; "open", if it may be the fastest that is safe; "behind", if it
-        is shown not to be; "out" for another reason; "" where times were not asked for.
     against: how its time compares with the recommended one's: "named" of itself, "slower", "tie",
         "faster" (then its score is not shown to be kept), or "open", FEW or NOISY; while none is
         recommended, "slower" than one that may be, or one of these. Empty where times were not
@@ -73,7 +61,6 @@ class CellReport:
     label: str = ""
     repeats: Cell | None = None
     speedup: Compared | None = None
-    role: str = ""
     against: str = ""
     excluded: str | None = None
 
@@ -124,7 +111,7 @@ class Group:
     """
 
     title: str
-    measures: list[MeasureInfo]
+    measures: list[Measure]
     cells: list[CellReport]
     comparison: Comparison
     settings: Settings

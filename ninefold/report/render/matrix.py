@@ -126,7 +126,7 @@ def _note(cell: CellReport, group: Group) -> str:
     base = cell.repeats or group.untimed.get(cell.cell)
     if base is not None:
         return _as(cell.cell, base)
-    return reason(cell) or "use this" * (cell.role == "named")
+    return reason(cell) or "use this" * (cell.against == "named")
 
 
 def _as(cell: Cell, base: Cell) -> str:

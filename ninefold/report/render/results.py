@@ -71,7 +71,7 @@ def reason(cell: CellReport) -> str:
 
 def style(cell: CellReport) -> str:
     """Return how a row of a configuration is set apart."""
-    return "named" if cell.role == "named" else "out" * bool(reason(cell))
+    return "named" if cell.against == "named" else "out" * bool(reason(cell))
 
 
 def verdict_of(cell: CellReport) -> Word | None:
@@ -189,7 +189,7 @@ def about(group: Group) -> str:
     """Return what the fields of the table of results are, in two sentences."""
     settings, said = group.settings, []
     if any(cell.speedup for cell in group.shown):
-        named = any(cell.role == "named" for cell in group.cells)
+        named = any(cell.against == "named" for cell in group.cells)
         verdict = "against the recommended one" if named else "says why it is open"
         said.append(f"speedup is over {BASELINE}, the verdict {verdict}")
     if group.timing_rounds:

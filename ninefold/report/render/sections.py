@@ -10,7 +10,7 @@ from functools import partial
 from ninefold.answer.answer import Answer
 from ninefold.answer.cell import BASELINE, Cell
 from ninefold.answer.fields import Field, Word, word
-from ninefold.answer.measures import FIGURE, SCORE_KEY, SECONDS, TO_TARGET, of_score
+from ninefold.answer.measures import FIGURE, SCORE_KEY, SECONDS, TO_TARGET, Measure, of_score
 from ninefold.answer.runs import Run
 from ninefold.answer.study_facts import OTHER, SAME, WITHIN
 from ninefold.errors import one_line
@@ -35,7 +35,7 @@ from ninefold.numbers import (
 from ninefold.report.render.figures import Bar, Panel, Plot, curves, phases, plot
 from ninefold.report.render.results import about, name_of, ordered, results, table_of_answer
 from ninefold.report.render.tables import NONE, Table, Texts, filled, table_of
-from ninefold.report.tree import CellReport, Group, MeasureInfo, Note, Report
+from ninefold.report.tree import CellReport, Group, Note, Report
 from ninefold.result import TIMING
 from ninefold.score import PHASES, SCORE
 from ninefold.stats.verdicts import Difference, Pair
@@ -163,7 +163,7 @@ def _further(group: Group) -> Section | None:
     )
 
 
-def _best_figure(info: MeasureInfo, group: Group) -> str:
+def _best_figure(info: Measure, group: Group) -> str:
     """The configuration with the best value of a figure."""
     means = {
         cell.cell: mean for cell in ordered(group) if (mean := cell.mean(info.key)) is not None
@@ -175,7 +175,7 @@ def _best_figure(info: MeasureInfo, group: Group) -> str:
     return f"{info.title}: {_label(group, best)} first, {text}"
 
 
-def _figure(info: MeasureInfo, group: Group, cell: CellReport) -> Field:
+def _figure(info: Measure, group: Group, cell: CellReport) -> Field:
     found = cell.measures.get(info.key)
     if found is None or found.mean is None:
         return NONE
