@@ -22,9 +22,8 @@ from ninefold.files import read_json, write_text
 from ninefold.numbers import capitalized
 from ninefold.report.render.results import results
 from ninefold.report.render.tables import Table, lines
-from ninefold.report.tree import CellReport, Group
+from ninefold.report.tree import CellReport
 from ninefold.result import Result
-from ninefold.stats.verdicts import Pair
 from ninefold.tables import data_frame, html_table
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ class Answer:
         group = report.groups[0] if report.groups else None
         self._table = None if group is None else results(group)
         self._control = group.control if group else ""
-        self.cells = {} if group is None else _cells(group)
+        self.cells = {} if group is None else {str(c.cell): _cell(c) for c in group.cells}
         self.pairs = [] if group is None else [content(each) for each in group.comparison.seconds]
 
     def _why(self, run: Run) -> str:
@@ -215,20 +214,15 @@ def answered(
     raise running.failure(ended, command, place, at_most)
 
 
-def _cells(group: Group) -> dict[str, Row]:
-    pairs = {pair.second: pair for pair in group.comparison.seconds if pair.first == PLAIN}
-    return {str(cell.cell): _cell(cell, pairs.get(cell.cell)) for cell in group.cells}
-
-
-def _cell(cell: CellReport, pair: Pair | None) -> Row:
+def _cell(cell: CellReport) -> Row:
     seconds, memory = cell.measures.get("seconds"), cell.measures.get("memory")
-    score = cell.measures.get(SCORE_KEY)
+    score, speed = cell.measures.get(SCORE_KEY), cell.speedup
     return {
         "mean": seconds and seconds.mean,
         "low": seconds and seconds.low,
         "high": seconds and seconds.high,
-        "speedup": 1.0 if cell.cell == PLAIN else pair and pair.speedup,
-        "verdict": pair and pair.verdict,
+        "speedup": speed and speed.value,
+        "verdict": None if cell.cell == PLAIN else speed and speed.verdict,
         "memory": memory and memory.mean,
         "score": score and score.mean,
         "status": cell.status or "ok",

@@ -291,11 +291,9 @@ def _precision(run: Run) -> str:
 def _with_scaler(facts: StudyFacts, cell: Cell) -> str:
     """What is said where a framework cannot leave the GradScaler out."""
     said = "float16 has a GradScaler there; without one it was measured"
-    scaled = cell._replace(amp="scaler")
-    found = [p for p in facts.comparison.seconds if (p.first, p.second) == (PLAIN, scaled)]
-    if not found or (pair := found[0]).speedup is None:
+    if (speed := facts.speedup(cell._replace(amp="scaler"))) is None:
         return f"{said}."
-    return f"{said}, and with one it is {number(pair.speedup, 2)} times as fast as {BASELINE}."
+    return f"{said}, and with one it is {number(speed.value, 2)} times as fast as {BASELINE}."
 
 
 def _require(setup: LoopSetup, *short: str) -> None:

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 from ninefold.answer.cell import PLAIN, Cell
 from ninefold.answer.fields import Field, word
-from ninefold.answer.gather import gather
-from ninefold.answer.grouping import groups
+from ninefold.answer.gather import facts_of_study
 from ninefold.answer.measures import SECONDS
 from ninefold.answer.runs import Run, name_of
 from ninefold.answer.study_facts import StudyFacts
-from ninefold.answer.study_turns import turns_of
 from ninefold.numbers import decimals_for, decimals_of_score, number
 from ninefold.stats.statistics import estimate
 from ninefold.stats.verdicts import OPEN, UNDECIDED
@@ -52,8 +50,7 @@ class CellProgress:
 
 def progress(runs: Sequence[Run], sweep: StudyRecord) -> list[CellProgress]:
     """Return a row for each cell with runs, in each group of comparable runs."""
-    turns = turns_of(runs, sweep)
-    return [row for group in groups(runs) for row in _rows(gather(group, sweep, turns))]
+    return [row for facts in facts_of_study(runs, sweep) for row in _rows(facts)]
 
 
 def _rows(facts: StudyFacts) -> list[CellProgress]:
