@@ -28,7 +28,7 @@ from ninefold.answer.words import (
 )
 from ninefold.numbers import counted
 from ninefold.progress import aligned
-from ninefold.stats.verdicts import UNDECIDED, Pair, Values
+from ninefold.stats.verdicts import UNDECIDED, Pair
 from ninefold.tables import data_frame, html_table
 from ninefold.tournament.taken import TakenTurn
 
@@ -84,7 +84,8 @@ class Times:
 
     def pair(self, first: str | None, second: str) -> Pair | None:
         """The second of two steps compared with the first; None without such a pair."""
-        return pair_of(self.pairs, first, second)
+        both = [*self.pairs, *(pair.turned for pair in self.pairs)]
+        return next((pair for pair in both if (pair.first, pair.second) == (first, second)), None)
 
     def cells(self, name: str) -> tuple[str, str, str]:
         """What a table says of a step: speedup over the baseline, its interval, the verdict."""
@@ -128,12 +129,12 @@ class Times:
 
 def times(facts: Facts, caveats: Sequence[str] = (), seed: str = "") -> Times:
     """Return what is known of steps. caveats: that come before those of the turns."""
-    turns, pairs, names = facts.turns, tuple(facts.comparison.seconds), list(facts.seconds)
+    turns, comparison, names = facts.turns, facts.comparison, list(facts.seconds)
     shares = [turn.others for turn in turns.turns if turn.others is not None]
     busy = fmean(shares) if shares else None
     rounds = min(map(len, facts.seconds.values()))
     found = decide(facts) if rounds > 0 else Decision(facts)
-    of_best = [pair_of(pairs, found.named, name) for name in names if name != found.named]
+    of_best = [comparison.pair(found.named, name) for name in names if name != found.named]
     open_ = any(pair is None or pair.verdict in UNDECIDED for pair in of_best)
     decided = found.decided and not open_
     baseline = facts.settings.baseline or names[0]
@@ -143,10 +144,10 @@ def times(facts: Facts, caveats: Sequence[str] = (), seed: str = "") -> Times:
         0.0 if found.named is None else chance,
         decided,
         busy,
-        _lead(found, decided, pairs, baseline, rounds),
+        in_this_process(_lead(found, decided, baseline, rounds)),
         (*caveats, *disturbed(turns, busy)),
-        pairs,
-        _means(facts.seconds, pairs, baseline),
+        tuple(comparison.seconds),
+        _means(facts, baseline),
         rounds,
         baseline,
         seed,
@@ -155,53 +156,48 @@ def times(facts: Facts, caveats: Sequence[str] = (), seed: str = "") -> Times:
     )
 
 
-def _means(values: Values, pairs: Sequence[Pair], baseline: str) -> Mapping[str, float]:
+def _means(facts: Facts, baseline: str) -> Mapping[str, float]:
     """Return the seconds of a step by name, whose ratios are the speedups over the baseline.
 
     Their geometric mean is that of the rounds, as is what has no speedup over the baseline.
     """
     means = {
         str(name): math.exp(fmean(math.log(each) for each in of.values()))
-        for name, of in values.items()
+        for name, of in facts.seconds.items()
         if of
     }
-    found = {name: pair_of(pairs, baseline, name) for name in means}
-    over = {name: pair.speedup for name, pair in found.items() if pair and pair.speedup}
+    found = {name: facts.comparison.speedup(baseline, name) for name in means}
+    over = {name: known[0] for name, known in found.items() if known}
     over |= {baseline: 1.0} if baseline in means else {}
     base = math.exp(fmean(math.log(means[name] * over[name]) for name in over)) if over else 1.0
     return {name: base / over[name] if name in over else mean for name, mean in means.items()}
 
 
-def _lead(
-    found: Decision[Facts], decided: bool, pairs: Sequence[Pair], baseline: str, rounds: int
-) -> str:
+def _lead(found: Decision[Facts], decided: bool, baseline: str, rounds: int) -> str:
     """What was shown, and no more; the table has how each step compares."""
     names, best, settings = list(found.facts.seconds), found.named, found.facts.settings
+    pair_of = found.facts.comparison.pair
     if best is None:
-        return (
-            f"{OPEN_LEAD} in this process: there was time for "
-            f"{counted(rounds, 'round')}, and it takes more; raise minutes."
-        )
+        time = f"there was time for {counted(rounds, 'round')}"
+        return f"{OPEN_LEAD}: {time}, and it takes more; raise minutes."
     against = best if len(names) != 2 else next(name for name in names if name != baseline)
-    pair = pair_of(pairs, baseline, against)
+    pair = pair_of(baseline, against)
     if len(names) == 2 and pair is not None:
         needed = rounds_for_pair(pair, settings.same) if pair.verdict in UNDECIDED else None
         more = f"; about {needed} rounds would decide it" if needed else ""
-        return in_this_process(f"{clause(pair, settings)}{more}.")
+        return f"{clause(pair, settings)}{more}."
     how = "" if pair is None else f", {speedup(pair, settings)}"
-    verdicts = {p.verdict for n in names if (p := pair_of(pairs, best, n)) is not None}
+    verdicts = {p.verdict for n in names if (p := pair_of(best, n)) is not None}
     sure = f"within {100 * settings.same:g} % of"
     if decided and verdicts == {"slower"}:
-        said = f"{best} is the fastest{how}"
-    elif decided and verdicts == {"tie"}:
-        said = f"all steps are {sure} the fastest"
-    elif decided:
+        return f"{best} is the fastest{how}."
+    if decided and verdicts == {"tie"}:
+        return f"all steps are {sure} the fastest."
+    if decided:
         chance = percent(1.0 if found.chance is None else found.chance)
-        said = f"{best} is {sure} the fastest, with {chance} confidence{how}"
-    else:
-        so_far = f"{best} has the shortest times after {counted(rounds, 'round')}{how}"
-        said = f"{OPEN_LEAD}: {so_far}"
-    return in_this_process(f"{said}.")
+        return f"{best} is {sure} the fastest, with {chance} confidence{how}."
+    so_far = f"{best} has the shortest times after {counted(rounds, 'round')}{how}"
+    return f"{OPEN_LEAD}: {so_far}."
 
 
 def in_this_process(said: str) -> str:
@@ -209,13 +205,3 @@ def in_this_process(said: str) -> str:
     if said.startswith(OPEN_LEAD):
         return said.replace(OPEN_LEAD, f"{OPEN_LEAD} in this process", 1)
     return f"In this process {said}"
-
-
-def pair_of(pairs: Sequence[Pair], first: str | None, second: str) -> Pair | None:
-    """The second of two steps compared with the first; None without such a pair."""
-    for pair in pairs:
-        if (pair.first, pair.second) == (first, second):
-            return pair
-        if (pair.first, pair.second) == (second, first):
-            return pair.turned
-    return None

@@ -236,13 +236,17 @@ class Comparison:
 
     def verdict(self, first: Name, second: Name) -> str:
         """Return how the speed of `second` compares with that of `first`: see `Pair`."""
-        pair = self._pairs.get((first, second))
+        pair = self.pair(first, second)
         return "tie" if first == second else OPEN if pair is None else pair.verdict
 
     def speedup(self, first: Name, second: Name) -> Speedup | None:
         """Return the speedup of `second` over `first` and its interval, None where not known."""
-        pair = self._pairs.get((first, second))
+        pair = self.pair(first, second)
         return (pair.speedup, pair.low, pair.high) if pair and pair.speedup else None
+
+    def pair(self, first: Name, second: Name) -> Pair | None:
+        """Return `second` compared with `first`; None without such a pair."""
+        return self._pairs.get((first, second))
 
     @cached_property
     def _pairs(self) -> dict[tuple[Name, Name], Pair]:
