@@ -65,6 +65,12 @@ class Summary:
         return measured.rounds == 0 or (few and undecided)
 
     @property
+    def too_few(self) -> tuple[str, str]:
+        """How many rounds there were, and how many it takes."""
+        rounds = counted(self.measured.rounds, "round")
+        return f"there was time for {rounds}", f"an answer takes {LEAST_ROUNDS} that count"
+
+    @property
     def told(self) -> Pair:
         """The pair that the sentence tells: the fastest of those that are faster than the first;
         else of those that are open, else of all.
@@ -134,9 +140,7 @@ class Summary:
             pair = self.times.pairs[0]
             return gate.sentence(pair, options.allowed, measured.settings, measured.what)
         if self.is_early:
-            rounds = counted(measured.rounds, "round")
-            answer = f"an answer takes {LEAST_ROUNDS} that count"
-            return f"Not decided: there was time for {rounds}, and {answer}."
+            return f"Not decided: {', and '.join(self.too_few)}."
         return self.sentence if measured.helps is None else measured.helps.lines[0]
 
     @property
@@ -183,7 +187,6 @@ class Summary:
 
     def _failures(self) -> Iterator[Failure | None]:
         measured, options = self.measured, self.measured.options
-        rounds = counted(measured.rounds, "round")
         for name, pause in measured.paced.items():
             yield Undecided(
                 "command",
@@ -200,11 +203,7 @@ class Summary:
         if options.allowed_memory is not None:
             yield gate.memory_failure(measured.names, measured.memory, options.allowed_memory)
         if self.is_early:
-            wrong, allowed = (
-                f"there was time for {rounds}",
-                f"an answer takes {LEAST_ROUNDS} that count",
-            )
-            yield Undecided("minutes", f"{options.minutes:g}", wrong, allowed, self.next_step)
+            yield Undecided("minutes", f"{options.minutes:g}", *self.too_few, self.next_step)
 
     # The whole of it.
 
