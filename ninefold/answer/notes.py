@@ -10,6 +10,7 @@ from typing import Any
 from ninefold.answer.cell import PLAIN, Cell, plainness
 from ninefold.answer.runs import Run, RunGroup
 from ninefold.answer.study_facts import WRAPPER, Named, StudyFacts
+from ninefold.answer.words import TOLD
 from ninefold.errors import one_line
 from ninefold.numbers import listed_and, three_digits
 from ninefold.result import AS_FLOAT32, ON_GPU, ONE_THREAD, SLOW
@@ -21,7 +22,6 @@ UNEVEN = 1.1  # times the memory of the GPU that holds least, from which on the 
 # The same of load, and of a process's memory: rank 0 also logs and saves, up to 1.18 times there.
 UNEVEN_WORK = 1.25
 GIB = 2**30
-TOLD = 0.1  # share of the turns from which on it is told that they were left out
 LEFT_OUT = {
     OTHERS: "other programs used the CPUs during {}",
     AROUND: "the machine was slow during {}",
