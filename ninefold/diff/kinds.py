@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ninefold.diff.compare import (
     EXACT,
     LIMITS,
+    MOST,
     Difference,
     Divergence,
     Entry,
@@ -28,8 +29,13 @@ ONE_FACTOR = 0.005  # that gradients may be apart from one factor for all
 SMALL = 1e-3  # of the norm of all gradients: what is smaller need not follow that factor as well
 NEAR = 0.02  # that a factor may be apart from a number that explains it
 MORE_ZEROS = 0.05  # share of a gradient that is zero in one alone: it has underflowed
-MOST = 0.9  # share of examples that two steps have in common if they have the same ones
+ALIKE = 0.9  # share of examples that two steps have in common if they have the same ones
 SHOWN = 3  # examples
+# Another backward pass is another one in step 1, too.
+KINK = (
+    "and all outputs and the loss are equal: rounding that moves the input of a ReLU over 0 does "
+    "that, and so does a backward pass that is another one from this step on"
+)
 PLACES = {
     "input": "the input of {}",
     "output": "the output of {}",
@@ -150,8 +156,9 @@ class Case:
 
     @property
     def size(self) -> str:
-        of = " of all gradients" if self.first.phase == "grad" else ""
-        return size(self.first.distance) + of * (self.first.distance < math.inf)
+        distance = self.first.distance
+        known = self.first.phase == "grad" and distance < math.inf
+        return f"{size(distance)} of all gradients" if known else size(distance)
 
     @cached_property
     def gradients(self) -> list[dict[str, Entry]]:
@@ -244,12 +251,12 @@ def of_input(case: Case) -> Evidence:
     """What inputs that differ mean."""
     for this, ranks, _, _ in reversed(case.sides):
         own = [examples(rank) for rank in ranks]
-        if len(own) > 1 and all(common(own[0], each) > MOST for each in own[1:]):
+        if len(own) > 1 and all(common(own[0], each) > ALIKE for each in own[1:]):
             return "same-on-ranks", {"ranks": len(own), "name": this.name}
     mine, theirs = map(taken, case.ranks)
     if len(mine) != len(theirs):
         return "batch", {"counts": case.both(len(mine), len(theirs))}
-    if common(mine, theirs) > MOST:
+    if common(mine, theirs) > ALIKE:
         differ = " and ".join(states(case))
         why = f": the random state of {differ} differs" if differ else ""
         return "augmentation", {"why": why}
@@ -267,7 +274,7 @@ def of_input(case: Case) -> Evidence:
 
 def begins(steps: Sequence[Sequence[Rank]], these: Sequence[Any]) -> int | None:
     """The first step, from 1, that takes these examples."""
-    same = (n for n, ranks in enumerate(steps, 1) if common(taken(ranks), these) > MOST)
+    same = (n for n, ranks in enumerate(steps, 1) if common(taken(ranks), these) > ALIKE)
     return next(same, None)
 
 
@@ -329,7 +336,9 @@ def factor(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> float | No
 
 def of_factor(case: Case, ratio: float) -> Evidence:
     """What one factor for all gradients means."""
-    times, (that, small, this, big) = max(ratio, 1 / ratio), case.sides[ratio < 1]
+    of_a, of_b = case.sides  # each begins with its own training
+    that, small, this, big = of_a if ratio > 1 else of_b
+    times = max(ratio, 1 / ratio)
     losses = [each.total for of in (small, big) if (each := table(of, {}).get(("loss", "loss")))]
     by_loss = len(losses) == 2 and losses[0] != 0 and is_near(losses[1] / losses[0], times)
     what = f"in {this.name} {'the loss is' if by_loss else 'gradients are'} {times:.3g} times as"
@@ -397,6 +406,8 @@ def sentence(parting: Divergence, whole: Training | None = None) -> Said:
     if parting.grown:
         why = "rounding has grown, and no place can be told"
         said = Said("rounding", f"{case.where} differs {case.size}: {why}")
+    elif said.kind == "function" and first.phase == "grad" and step > 1 and first.distance < MOST:
+        said = Said("rounding", f"{case.where} differs {case.size}, {KINK}")
     last, until = parting.one.began + step - 1, ""
     if step > 1:
         exactly = parting.inexact is None or parting.inexact[0] >= step

@@ -12,7 +12,8 @@ import torch
 
 from ninefold.bench.command import INJECT
 from ninefold.diff.__main__ import main
-from ninefold.diff.compare import Entry, distance
+from ninefold.diff.compare import Entry, Training, distance, find
+from ninefold.diff.kinds import answer
 from tests.conftest import Shell
 from tests.diff.plants import HERE, PLANTS, PYTHON, wrong
 
@@ -45,6 +46,25 @@ def test_entries_add_up_over_examples_and_are_apart_by_the_error_of_elements(ent
         assert error / 30 < median(distance(entry(whole), each) for each in noisy) < 30 * error
     assert distance(entry(whole), entry(whole.flip(1))) > 0.01
     assert distance(entry(whole), entry(whole.clone().fill_(torch.nan))) == float("inf")
+
+
+@pytest.mark.parametrize(("parts_at", "kind"), [(1, "function"), (2, "rounding")])
+def test_gradients_alone_that_part_a_little_after_step_1_are_no_mistake(parts_at, kind) -> None:
+    def training(name: str, bend: float) -> Training:
+        def entries(gradient: float) -> list[Any]:
+            numbers = {"output": 1.0, "loss": 1.0, "grad": gradient}
+            return [
+                [phase, name, "float32", 1, [1.0, 0.0, 0.0, x, x**2, x]]
+                for phase, x in numbers.items()
+                for name in (("a", "b") if phase == "grad" else (phase,))
+            ] + [["grad", "c", "float32", 1, [1.0, 0.0, 0.0, 1.0, 1.0, 1.0]]]
+
+        nothing = {"data": [], "examples": [], "rng": {}, "ties": [], "modules": {}, "born": {}}
+        steps = [entries(1.0 + bend * (step == parts_at)) for step in (1, 2)]
+        return Training(name, [[{"micro": 1, "entries": of, **nothing}] for of in steps])
+
+    found = answer(find(training("A", 0.0), training("B", 1e-2)))
+    assert (found["kind"], found["step"], found["phase"]) == (kind, parts_at, "grad")
 
 
 def test_a_mistake_is_named_as_a_sentence_as_data_and_by_the_exit_code(shell: Shell) -> None:
