@@ -43,7 +43,7 @@ class Decision(Generic[Known]):
 
     @property
     def decided(self) -> bool:
-        """Whether further rounds, or runs, could not change who is named."""
+        """Whether `named` is shown, at the level asked for: then nobody is measured further."""
         if self.named is None or self.unscored:
             return False
         if not {*self.rivals} - {self.named}:  # then there is nothing that more rounds could tell

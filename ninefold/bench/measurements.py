@@ -73,8 +73,8 @@ class Measurements:
     times as many a step takes as one of the first; empty: as many, or not seen. alone: seconds of a
     step in a long stretch, by round. memory: bytes, the peak of the process with the most, by
     round. marked: seconds of steps that are not counted, by what they contained. own_work: seconds
-    of each rank's, of steps of the warm-ups. paced: what was seen of one whose steps catch up after
-    a pause. waits: those that wait for the host.
+    of each rank's, of steps of the warm-ups. restarts: of its process within a round. paced: what
+    was seen of one whose steps catch up after a pause. waits: those that wait for the host.
 
     places: steps that a process had taken, by the order of turns. on_gpu: turns, by what lowered
     the clocks of a GPU, or who computed on it. helps: of `--try`, what makes its command faster.

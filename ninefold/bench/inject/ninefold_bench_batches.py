@@ -12,9 +12,11 @@ from ninefold_bench_changes import STRATEGIES, WANTED, line_of_script
 from ninefold_bench_precision import OF_STRATEGY, line_of_choice
 
 AVERAGING = {
-    *("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine"),
+    "DistributedDataParallel",
+    "FullyShardedDataParallel",
+    "FSDPModule",
+    "DeepSpeedEngine",
 }
-
 
 MOST = 10_000  # calls of networks after which a process that takes no step is left alone
 
@@ -28,7 +30,7 @@ class Batches:
     waiting: the network that is called and whose tensors were not seen yet.
     averages: the class by which gradients are averaged. network: `FILE:LINE` of the script that
     calls the first network. half: whether one computes in float16 by autocast; scaled: whether a
-    GradScaler was updated.
+    GradScaler was updated. left: calls of networks without a step after which nothing more is seen.
     """
 
     def __init__(self, calls):
@@ -46,7 +48,8 @@ class Batches:
         """Note a call in training. Whatever it cannot read is no error of the script."""
         try:
             self.note(module, arguments, keywords, outermost)
-            self.left -= outermost and not self.steps
+            if outermost and not self.steps:
+                self.left -= 1
         except Exception:
             self.left = 0
         if self.left == 0:

@@ -273,7 +273,7 @@ def _pairs(group: Group) -> Section | None:
     """Every pair of configurations that do work of their own."""
     settings, unit = group.settings, "rounds" if group.timing_rounds else "seeds"
     score = f"{group.score}, {in_words('difference', unit_of_difference(group.unit))}"
-    found, points = group.comparison, partial(difference, unit=group.unit)
+    found, points, own = group.comparison, partial(difference, unit=group.unit), _own(group)
     tables = [
         _pair_table(group, found.seconds, three_digits, "speedup", unit),
         _pair_table(group, found.score, points, score, "seeds"),
@@ -291,11 +291,12 @@ def _pairs(group: Group) -> Section | None:
             ("time", group.comparison.seconds, ("faster", "slower")),
             (group.score, group.comparison.score, ("better", "worse")),
         )
-        if (verdicts := [p.verdict for p in pairs if {p.first, p.second} <= _own(group)])
+        if (verdicts := [p.verdict for p in pairs if {p.first, p.second} <= own])
     )
     if not tables:
         return None
-    if None in [*(pair.low for pair in found.seconds), *(pair.low for pair in found.score)]:
+    shown = (p for of in (found.seconds, found.score) for p in of if {p.first, p.second} <= own)
+    if any(pair.low is None for pair in shown):
         about += " Pairs of too few seeds or rounds for an interval are left out."
     return Section("pairs", "Every pair", about, tables=tables, finding=finding)
 
@@ -373,10 +374,10 @@ def _runs(report: Report) -> Section:
     rows: list[Texts] = []
     for run in runs:
         status = run.status + ("" if run.counts else ", not counted")
-        number = MISSING if run.round is None else str(run.round + 1)
-        number = f"timing {number}" if run.folder.startswith(f"{TIMING}/") else number
+        place = MISSING if run.round is None else str(run.round + 1)
+        place = f"timing {place}" if run.folder.startswith(f"{TIMING}/") else place
         shown = small(SECONDS.value(run)), score_text(of_score(run.scoring).value(run), unit)
-        rows.append([run.folder, str(run.cell), status, run.seed, number, *shown])
+        rows.append([run.folder, str(run.cell), status, run.seed, place, *shown])
     titles = ("seed", "round", "s/epoch", in_words(score, unit))
     table = table_of("Every run", ["run", _NAME, "status"], titles, rows)
     return Section("runs", "Runs", about, points, tables=[table], finding=about.rstrip("."))
