@@ -127,4 +127,18 @@ def test_metrics_jsonl_keeps_one_key_for_the_score_of_any_task(tmp_path):
 
 def test_a_part_of_a_run_that_logs_nothing_leaves_the_final_metrics_as_they_are(tmp_path):
     TensorBoard(Run(tmp_path, 8, 8, 8, 2, {"seed": 0})).close(None)
-    assert len(list(tmp_path.glob("tensorboard/events.*"))) == 1  # hyper-parameters have their own
+    found = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert found.Tags()["scalars"] == []
+    with pytest.raises(KeyError):
+        found.PluginTagToContent("hparams")
+
+
+def test_tensorboard_shows_a_resumed_run_without_the_steps_after_its_checkpoint(tmp_path):
+    for first, steps in ((0, (1, 2, 3)), (2, (3, 4))):
+        logger = TensorBoard(Run(tmp_path, first, first, 8, 2, {}))
+        for step in steps:
+            logger.log(step, {"loss": first + step})
+        logger.close(None)
+    found = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    points = [(point.step, point.value) for point in found.Scalars("train/loss")]
+    assert points == [(1, 1), (2, 2), (3, 5), (4, 6)]
