@@ -115,6 +115,7 @@ def exit_until_handled() -> None:
 
     for number in active_handlers():
         signal.signal(number, exit_now)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # see api/child.py
 
 
 def restore_default_handlers(interrupt: Any = signal.default_int_handler) -> None:

@@ -23,6 +23,7 @@ from ninefold import places
 from ninefold.errors import KINDS, Failure
 from ninefold.files import opener
 from ninefold.launch.events import VARIABLE
+from ninefold.signals import held_back
 
 GRACE = 45.0  # seconds from an interrupt until the command is killed: more than launch.grace (30)
 # Set by a kernel for matplotlib in it: its backend is one that only works there.
@@ -64,15 +65,16 @@ def run(
             out, err = file.fileno(), file.fileno()
             if prints:
                 out, err = 1 if os.isatty(1) else 2, 2  # nothing of it goes into a pipe
-            process = subprocess.Popen(
-                [sys.executable, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                env=variables,
-                pass_fds=[writer],
-                start_new_session=True,
-            )
+            with held_back():  # until the command has handlers
+                process = subprocess.Popen(
+                    [sys.executable, *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    env=variables,
+                    pass_fds=[writer],
+                    start_new_session=True,
+                )
         os.close(writer)
         writer = -1
         ended = Ended(0)
