@@ -33,5 +33,5 @@ def test_without_a_memory_real_steps_find_the_largest_batch_here() -> None:
     loss = nn.functional.cross_entropy
     found = ninefold.fits(network, data, loss, amp="fp32", parallel="none", overrides="threads=1")
     (row,) = found.rows()
-    assert (row["counted"], row["largest"], row["whole"], found.failed) == (98, 99, True, [])
-    assert "batch_size=99 took steps, the whole set (98 counted)" in repr(found)
+    assert (row["counted"], row["largest"], row["whole"], found.failed) == (99, 99, True, [])
+    assert "batch_size=99 by real steps, the whole set" in repr(found)

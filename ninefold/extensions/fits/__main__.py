@@ -14,7 +14,7 @@ from ninefold.config.job import Settled, asked, check
 from ninefold.config.resolvers import file_name
 from ninefold.errors import ConfigError, Failure, Interrupted, Preempted, Refused, ResourceError
 from ninefold.extensions.fits import COUNT, PARTS, ROOM
-from ninefold.extensions.fits.steps import of_job
+from ninefold.extensions.fits.steps import divisor, of_job
 from ninefold.files import read_json, write_json
 from ninefold.launch import events
 from ninefold.launch.command import carried_out, composed, jobs
@@ -138,7 +138,8 @@ def counted(job: Settled, memory: int | None) -> dict[str, Any]:
     from ninefold.launch.workers import run_workers  # it imports torch, as the forkserver does
 
     with TemporaryDirectory(dir=scratch()) as folder:
-        given = (memory, job.training_examples())
+        most = job.training_examples()
+        given = (memory, most - most % divisor(job))
         command = "ninefold.extensions.fits.counted:count"
         run_workers(spec_of(job, Path(folder), command=command, arguments=given), 1, 0)
         found: dict[str, Any] = read_json(Path(folder, COUNT))
@@ -169,11 +170,10 @@ def taken(label: str, words: Sequence[str], job: Settled, base: Path) -> tuple[d
     said = {"batch_size": fits, "fails_at": fails, "why": why, "counted": first}
     write_json(folder / "batch_size.json", said)
     limit = "" if fails is None else f", and {fails} does not fit"
-    apart = "" if first in (None, fits) else f"; {first} was counted, and steps decide"
     kept = [word for word in words if not word.startswith("hydra.")]
     command = typed(last_of_each([*kept, f"batch_size={fits}"]))
     of = f"{label}: " if label else ""
-    lines = f"{of}batch_size={fits} is the largest{limit}: {why}{apart}\ntrain with it: {command}"
+    lines = f"{of}batch_size={fits} is the largest{limit}: {why}\ntrain with it: {command}"
     return {**found, "largest": fits, "whole": fails is None}, lines
 
 
@@ -182,6 +182,7 @@ def texts(found: Mapping[str, Any], searched: bool) -> list[str]:
     sizes = ["?" if found[part] is None else f"{found[part] / MIB:,.0f}" for part in PARTS]
     largest, of_count = found["largest"], found["counted"]
     said = f"batch_size={largest}" if largest else "none"
-    said += " took steps" if searched else f" in {found['memory'] / 2**30:.3g} GiB"
+    said += " by real steps" if searched else f" in {found['memory'] / 2**30:.3g} GiB"
     said += ", the whole set" if found["whole"] else ""
-    return [*sizes, said + ("" if of_count in (None, largest) else f" ({of_count} counted)")]
+    apart = "" if of_count in (None, largest) else f" (the count said {of_count})"
+    return [*sizes, said + apart]

@@ -56,10 +56,10 @@ def count(spec: RunSpec, inline: bool) -> None:
     """Count the step of a job, and its largest batch_size, into COUNT: the command of a worker.
 
     What a process takes of a GPU, as CUDA's context, ends with it.
-    spec.arguments: bytes of a device, None for what is free; the number of training examples.
+    spec.arguments: bytes of a device, None for what is free; the batch_size that is the whole set.
     """
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    memory, most = spec.arguments
+    memory, whole_set = spec.arguments
     with step_of(spec.job_yaml) as step:
         job, context = step.setup.job, step.setup.context
         processes, pair = job.parallel.processes, 2 * job.accumulate  # see largest_part
@@ -67,14 +67,15 @@ def count(spec: RunSpec, inline: bool) -> None:
             free = free_memory(context)
             memory = free.get(GPU, math.floor(SHARE * free.get(HOST, 0)))
         part = memory if context.gpus else memory / processes
-        own, most, memory_of = job.batch_size // processes, most // processes, cache(step.memory)
+        own, most = job.batch_size // processes, whole_set // processes
+        memory_of = cache(step.memory)
         found = memory_of(own)
         largest = largest_part(
             lambda examples: memory_of(examples)["total"], own, most, pair, math.floor(part / ROOM)
         )
-    known = dict.fromkeys(("largest", "counted"), largest * processes)
-    known |= {"memory": memory, "whole": largest + pair > most}
-    write_json(spec.folder / COUNT, {**found, **known})
+    whole = largest + pair > most  # so few more are not counted
+    known = dict.fromkeys(("largest", "counted"), whole_set if whole else largest * processes)
+    write_json(spec.folder / COUNT, {**found, **known, "memory": memory, "whole": whole})
 
 
 def largest_part(

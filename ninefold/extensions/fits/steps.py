@@ -55,10 +55,15 @@ def of_job(words: Sequence[str], job: Settled, folder: Path, start: int) -> Foun
         known = zip(result.devices, result.peak_memory_bytes, strict=False)
         return sum(peak for name, peak in known if name == "cpu") or None
 
-    augment, accumulate = job.resolved["augment"], job.resolved["accumulate"]
+    return search(attempt, start, job.training_examples(), divisor(job), available_memory)
+
+
+def divisor(job: Settled) -> int:
+    """What a batch_size of the job must divide by."""
+    augment = job.resolved["augment"]
+    accumulate: int = job.resolved["accumulate"]
     pairs = (augment["mixup"] or augment["cutmix"]) and accumulate % 2  # each process mixes some
-    step = job.processes * accumulate * (2 if pairs else 1)
-    return search(attempt, start, job.training_examples(), step, available_memory)
+    return job.processes * accumulate * (2 if pairs else 1)
 
 
 def search(

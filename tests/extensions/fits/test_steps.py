@@ -7,6 +7,8 @@ import signal
 import pytest
 
 from ninefold.errors import ConfigError, Failure, ResourceError
+from ninefold.extensions.fits import PARTS
+from ninefold.extensions.fits.__main__ import texts
 from ninefold.extensions.fits.steps import WHOLE_SET, does_not_fit, search
 from tests.conftest import wait_until
 
@@ -102,20 +104,25 @@ def test_the_largest_batch_of_each_job_is_found_by_real_steps_from_what_was_coun
         assert (found["batch_size"], found["fails_at"], found["counted"]) == (96, None, 96)
         assert (folder / "96" / "result.json").is_file()
         (row,) = (line for line in lines if line.startswith(f"optimizer.lr={rate} "))
-        assert row.endswith("  batch_size=96 took steps, the whole set")
+        assert row.endswith("  batch_size=96 by real steps, the whole set")
     assert not list(shell.folder.glob("**/events.*"))  # for no logger it is a run
 
 
-def test_where_the_count_and_real_steps_disagree_the_steps_decide_and_it_is_said(shell):
+def test_where_the_count_and_real_steps_disagree_both_are_told():
+    known = dict.fromkeys(PARTS, 2**20) | {"largest": 96, "counted": 64, "whole": False}
+    assert texts(known, searched=True)[-1] == "batch_size=96 by real steps (the count said 64)"
+    assert texts({**known, "counted": 96}, searched=True)[-1] == "batch_size=96 by real steps"
+
+
+def test_a_whole_set_that_is_counted_to_fit_is_tried_at_once(shell):
     """An odd number of examples is never counted, as batch normalization does not take one."""
     done = shell.run(
         "-m", "ninefold", "fits", "dataset.limit=99", "threads=2", "hydra.run.dir=found", code=0
     )
-    first, second, _, row, *_, limit, _ = done.stdout.splitlines()
-    assert [first, second] == ["batch_size  trying 98", "batch_size  trying 99"]
-    assert row.endswith("batch_size=99 took steps, the whole set (98 counted)")
-    fits = "batch_size=99 is the largest: the whole training set fits"
-    assert limit == f"{fits}; 98 was counted, and steps decide"
+    first, _, row, *_, limit, _ = done.stdout.splitlines()
+    assert first == "batch_size  trying 99"
+    assert row.endswith("batch_size=99 by real steps, the whole set")
+    assert limit == "batch_size=99 is the largest: the whole training set fits"
 
 
 def own(shell, does: str) -> list[str]:
@@ -132,7 +139,7 @@ def test_what_cannot_be_counted_is_tried(shell):
     assert second == "batch_size  trying 32"
     row = lines[2]
     assert row.split()[:5] == ["?"] * 5
-    assert row.endswith("  batch_size=64 took steps, the whole set")
+    assert row.endswith("  batch_size=64 by real steps, the whole set")
 
 
 def test_a_signal_ends_the_search_and_no_process_is_left(shell):
