@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import OmegaConf
 
 from ninefold.config import rules, schema
@@ -21,7 +22,7 @@ from ninefold.config.conf_files import STUDIES, files_of, read_tree
 from ninefold.config.options import find, marked
 from ninefold.errors import CheckpointError, require_configuration
 from ninefold.extensions import MODELS
-from ninefold.files import require_plain_yaml
+from ninefold.files import require_plain_yaml, safe_loader
 from ninefold.places import option_files
 from ninefold.types import MAY_CHANGE, NO_EFFECT, accepts, spelled
 
@@ -43,13 +44,13 @@ def parse(text: str) -> dict[str, Any]:
     """Read YAML that holds a mapping, with references unresolved. Raises ValueError."""
     try:
         require_plain_yaml(text)
-        tree = OmegaConf.to_container(OmegaConf.create(text))
+        if not isinstance(yaml.compose(text, safe_loader()), yaml.MappingNode):
+            raise ValueError("a mapping of keys to values is expected")
+        tree: Any = OmegaConf.to_container(OmegaConf.create(text))
     except ValueError:
         raise
     except Exception as error:  # YAML's, OmegaConf's and Python's own, of many types
         raise ValueError(str(error).partition("\n")[0] or type(error).__name__) from error
-    if not isinstance(tree, dict):
-        raise ValueError(f"a mapping is expected, it is a {type(tree).__name__}")
     return {str(key): value for key, value in tree.items()}
 
 

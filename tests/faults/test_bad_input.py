@@ -187,13 +187,13 @@ def test_an_environment_that_is_not_torchruns_is_one_line(shell, older, change, 
 
 FOLDERS: dict[str, tuple[Callable[[str], str], str]] = {
     "no YAML": (lambda text: "a: [1", "cannot be used"),
-    "empty": (lambda text: "", "it has no amp, it has no augment"),
     "nested": (lambda text: "[" * 10_000, "nested more than"),
     "no batch_size": (
         lambda text: re.sub("(?m)^batch_size.*\n", "", text), "it has no batch_size; resume it"
     ),
     "no choices": (lambda text: re.sub("(?ms)^choices:.*", "", text), "it has no choices"),
     "a section of another version": (
+    "no mapping": (lambda text: "5", "a mapping of keys to values is expected"),
         lambda text: text.replace("\nclock:", "\nclock:\n  newer: 3"), "no clock.newer; resume it"
     ),
     "a value of another kind": (
