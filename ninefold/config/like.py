@@ -106,9 +106,9 @@ def expanded(arguments: Sequence[str]) -> list[str]:
     kept, relocated = stored.kept(given), stored.paths(given)
     trusted = any(_key(each) == "trust" and each.value() is True for each in given)
     if not trusted and (odd := next(_refused(stored, kept, relocated, flags), None)):
-        allowed = "options of conf/, numbers and listed choices are used without trust=true"
+        wrong = f"it has {odd}, which is not in conf/"
         do = "add trust=true if you made it, or name another"
-        raise ConfigError(KEY, folder, f"it has {odd}, which is not in conf/", allowed, do)
+        raise ConfigError(KEY, folder, wrong, untrusted.WITHOUT_TRUST, do)
     keys = {_key(each) for each in given}
     words = [word.input_line or "" for word in kept if _key(word) not in relocated]
     words += [f"{key}={as_value(path)}" for key, path in relocated.items()]

@@ -37,6 +37,7 @@ PRETRAINED = {"weights", "weights_backbone", "pretrained"}  # arguments that nam
 LIBRARIES = ("ninefold", "torchvision", *MODELS)  # whose models have these arguments
 DATA = "dataset.root"  # where the data lies, the one path that a stored configuration may name
 ANY = "a.b"  # a text that no key lists, and that each key accepts which lists none
+WITHOUT_TRUST = "options of conf/, numbers and listed choices are used without trust"
 NEEDED = {"parallel": ("processes", "max_processes"), "model": ("net",)}
 
 
@@ -98,7 +99,11 @@ def targets_in(tree: Any) -> set[str]:
 
 
 def for_evaluation(
-    text: str, path: Path, named: Mapping[str, Any], trusted: bool = False
+    text: str,
+    path: Path,
+    named: Mapping[str, Any],
+    trusted: bool = False,
+    in_python: bool = False,
 ) -> dict[str, Any]:
     """The groups that an evaluation takes from the configuration in a checkpoint.
 
@@ -108,6 +113,7 @@ def for_evaluation(
 
     named: the groups as the command has them, None where it chooses nothing.
     trusted: whether it may have any text, and refer to the environment everywhere.
+    in_python: whether a function was called, and no command typed.
     """
     try:
         tree = parse(text)
@@ -125,10 +131,11 @@ def for_evaluation(
         for key in ("cache", "cache_dir", "resident"):
             dataset.pop(key, None)
     for place, value in () if trusted else unknown(taken):
-        raise refused("ckpt", path, place, value)
+        raise refused("ckpt", path, place, value, in_python)
     for wrong in (*references(taken), *misfits(taken), *rules.problems(taken, taken)):
         allowed = str(wrong)
         do = "name that group on the command line, as in model=convnet"
+        do = "use the version of ninefold that wrote it" if in_python else do
         raise CheckpointError("ckpt", path, "its configuration is not used as it is", allowed, do)
     if "dataset" in taken and "download" in taken["dataset"]:
         taken["dataset"]["download"] = False  # only a command may download
@@ -200,14 +207,16 @@ def misfits(tree: Mapping[str, Any]) -> Iterator[str]:
             yield f"{group} is no section"
 
 
-def refused(field: str, path: Path, place: str, value: Any) -> CheckpointError:
+def refused(
+    field: str, path: Path, place: str, value: Any, in_python: bool = False
+) -> CheckpointError:
     """The failure of a stored configuration with a value that is `unknown`."""
     group = place.partition(".")[0]
     value_too = "" if place.endswith("._target_") else f" ++{place}=VALUE"
     wrong = f"its configuration has {place}={spelled(value)}, which is not in conf/"
-    allowed = "options of conf/, numbers and listed choices are used without trust=true"
     do = f"add trust=true if you made it, or name it, as in {group}=NAME{value_too}"
-    return CheckpointError(field, path, wrong, allowed, do)
+    do = "pass trust=True if you made it" if in_python else do
+    return CheckpointError(field, path, wrong, WITHOUT_TRUST, do)
 
 
 def references(tree: Mapping[str, Any]) -> Iterator[str]:

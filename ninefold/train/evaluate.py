@@ -332,7 +332,9 @@ def stored_job(content: Mapping[str, Any], path: Path, wanted: DictConfig) -> Di
     if not isinstance(text, str):
         return OmegaConf.create({})
     named = {group: wanted.get(group) for group in untrusted.EVALUATED}
-    return OmegaConf.create(untrusted.for_evaluation(text, path, named, wanted.trust))
+    in_python = wanted.load.partial is None
+    job = untrusted.for_evaluation(text, path, named, wanted.trust, in_python)
+    return OmegaConf.create(job)
 
 
 def other_model(partial: bool | None) -> str:
