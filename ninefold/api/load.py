@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -16,16 +17,16 @@ from ninefold.engine.batches import Preparation
 from ninefold.errors import ConfigError
 from ninefold.train import build
 from ninefold.train.evaluate import of_checkpoint
-from ninefold.tree import Tree, rows
+from ninefold.tree import Tree, each, rows
 
 
 def load(run: str | Path, which: str = "last", trust: bool = False) -> nn.Module:
     """Return the trained network of a run, in evaluation mode, on the CPU.
 
     Its attribute `prepare_inputs` is a function from a batch of inputs, as the dataset has them, to
-    what it takes: tensors [n, ...] on the CPU, of the dataset's dtype, resized and normalized as in
-    an evaluation. The data need not be there. Of a run with `ema` the weights are the average. To
-    compute on a GPU, move both the network and what `prepare_inputs` returns.
+    what it takes: tensors or arrays [n, ...] on the CPU, of the dataset's dtype, resized and
+    normalized as in an evaluation. The data need not be there. Of a run with `ema` the weights are
+    the average. To compute on a GPU, move both the network and what `prepare_inputs` returns.
 
     run: its folder, or a checkpoint in it.
     which: last or best, of the checkpoints in a folder.
@@ -50,4 +51,5 @@ def load(run: str | Path, which: str = "last", trust: bool = False) -> nn.Module
 
 def prepared(prepare: Preparation, inputs: Tree) -> Tree:
     """What a network takes of a batch of inputs, whatever their targets are."""
-    return prepare(inputs, torch.zeros(rows(inputs)), None)[0]
+    tensors = each(lambda x: torch.as_tensor(x) if isinstance(x, np.ndarray) else x, inputs)
+    return prepare(tensors, torch.zeros(rows(tensors)), None)[0]

@@ -99,6 +99,7 @@ def test_it_computes_what_an_evaluation_does_without_the_data(tmp_path, kind):
     with torch.no_grad():
         found = network(network.prepare_inputs(raw))
         torch.testing.assert_close(found, model(prepare(raw.clone(), targets, None)[0]))
+        assert torch.equal(found, network(network.prepare_inputs(raw.numpy())))
     assert not network.training
 
 
