@@ -162,7 +162,8 @@ def require_options(
 ) -> None:
     """Raise ConfigError for an option in `groups` that the optimizer lacks, or that is no number.
 
-    torch keeps any option of a group, and looks at none.
+    torch keeps any option of a group, and looks at none. An infinite learning rate it takes
+    anywhere, as from a function of the user's.
     """
     known = optimizer.defaults
     for number, group in enumerate(groups or ()):
@@ -176,6 +177,11 @@ def require_options(
                 allowed = "a number of at least 0 is allowed"
                 do = "correct it or leave it out"
                 raise ConfigError(field, value, "it cannot be used", allowed, do)
+    for group in optimizer.param_groups:
+        if not 0 <= (rate := float(group["lr"])) < math.inf:
+            wrong, do = f"{type(optimizer).__name__} is built with it", "correct it"
+            allowed = "a number of at least 0 is allowed"
+            raise ConfigError("optimizer.lr", f"{rate:g}", wrong, allowed, do)
 
 
 def start_momentum(optimizer: torch.optim.Optimizer) -> None:

@@ -132,6 +132,13 @@ def layered(model: nn.Module, decay: float, scaled: bool = True) -> Any:
     return [{"params": first, "weight_decay": 0.0, **slow}]
 
 
+class Endless(torch.optim.AdamW):
+    """Of a user's: no key has its learning rate."""
+
+    def __init__(self, parameters: Any, lr: float, **options: Any) -> None:
+        super().__init__(parameters, lr=math.inf, **options)
+
+
 def foreign(model: nn.Module) -> Any:
     return [{"params": [nn.Parameter(torch.zeros(1))]}]
 
@@ -161,6 +168,8 @@ def test_parameter_groups_of_a_users_function(scaled):
          r"optimizer\.groups=.*: it returned a parameter that is none of the network's; "),
         ([f"optimizer.groups={{_target_: {__name__}.made}}"],
          r"optimizer\.groups=.*: it cannot be built so; "),
+        ([f"optimizer._target_={__name__}.Endless"],
+         r"optimizer\.lr=inf: Endless is built with it; a number of at least 0 is allowed; "),
         (["optimizer=sgd", "optimizer.momentum=0"], r"optimizer=torch\.optim\.SGD: .*Nesterov"),
         (["+optimizer.foo=1"], r"optimizer=torch\.optim\.AdamW: .*'foo'"),
         (["scheduler.factor=1"], r"scheduler=\S+ReduceLROnPlateau: .*Factor should be < 1"),
