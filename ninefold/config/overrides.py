@@ -147,6 +147,11 @@ def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
     if not key:  # some of Hydra's errors name it in their text only
         known = [key_of(word) for word in given if "=" in word and not word.startswith("-")]
         key = next((word for word in known if word and word in text), "config")
+    if found := re.search(r"'(dataset\.shape\[\d+\])' not found", text):
+        wrong = "an item's input has no such dimension"
+        allowed = "a plain number has none, and an image is [channels, height, width]"
+        do = "return arrays or tensors, as torch.tensor([number]) with model=mlp"
+        return ConfigError(key, f"${{{found[1]}}}", wrong, allowed, do)
     # Behind that Hydra lists folders, and OmegaConf types.
     what = re.split(r" Config search path:| full_key:", " ".join(str(cause).split()))[0]
     return ConfigError(key, _given(key, given), what, see(), "correct the command")

@@ -90,6 +90,8 @@ MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
     ("dataset=folder dataset.root=nowhere", 4, "dataset.root=nowhere: ", "no such folder"),
     ("dataset=synthetic dataset.classes=null", 2, "dataset.classes=null: ", "cannot count them"),
     ("task.classes=null", 2, "task.classes=null: ", "dataset.classes is 10"),
+    ("dataset=synthetic dataset.shape=[]", 2, "model.net.channels=${dataset.shape[0]}: ",
+     "a plain number has none"),
     ("model=resnet18 dataset=synthetic dataset.shape=[4,8,8]", 2, "model.input_channels=3: ",
      "4 channels"),
     ("dataset=folder dataset.root=older dataset.cache=ram", 2, "dataset.cache=ram: ", "disk is"),
@@ -191,9 +193,9 @@ FOLDERS: dict[str, tuple[Callable[[str], str], str]] = {
     "no batch_size": (
         lambda text: re.sub("(?m)^batch_size.*\n", "", text), "it has no batch_size; resume it"
     ),
+    "no mapping": (lambda text: "5", "a mapping of keys to values is expected"),
     "no choices": (lambda text: re.sub("(?ms)^choices:.*", "", text), "it has no choices"),
     "a section of another version": (
-    "no mapping": (lambda text: "5", "a mapping of keys to values is expected"),
         lambda text: text.replace("\nclock:", "\nclock:\n  newer: 3"), "no clock.newer; resume it"
     ),
     "a value of another kind": (
