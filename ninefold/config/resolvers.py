@@ -23,7 +23,8 @@ def register() -> None:
     """
     Plugins.instance().register(search_path.Ours)
     for command in ("train", "evaluate"):
-        ConfigStore.instance().store(f"{command}_keys", schema.defaults(command))
+        # A file of the user's would come before it: no other has this name.
+        ConfigStore.instance().store(f"ninefold_{command}_keys", schema.defaults(command))
     resolvers: dict[str, Callable[..., Any]] = {
         "sweep_folder": lambda resumed, study, time: (
             resumed or f"outputs/{file_name(study or 'sweep')}/{time}"

@@ -113,7 +113,7 @@ def of_command(command: str) -> dict[str, Key]:
 
 
 def defaults(command: str) -> Tree:
-    """The keys of a command with their defaults, which conf/COMMAND.yaml takes as COMMAND_keys."""
+    """The keys of a command with their defaults, which conf/COMMAND.yaml takes by name."""
     found: Tree = {}
     for name, key in of_command(command).items():
         section, _, last = name.rpartition(".")
