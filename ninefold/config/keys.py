@@ -342,7 +342,7 @@ class DatasetKeys(OptionKeys, kw_only=True):
     resident: Annotated[Literal["auto"] | bool, MAY_CHANGE] = "auto"
     """Copy the examples to the GPU once. auto: if they are in memory and take at most 1/16 of the
     GPU's; true: always; an error if they are not in memory, or take more than half of what is free
-    there."""
+    there; false: never."""
 
 
 class TaskKeys(OptionKeys, kw_only=True):
