@@ -64,6 +64,9 @@ def time_steps(
         is also the answer if it is shown to be within `same` of the fastest.
     show: print the answer (rank 0 alone), with the time that has passed meanwhile on a terminal.
 
+    Returns `Times`, which prints as the answer: `best` is the step that it names, `seconds` of each
+    are there, and `rows()` has the turns.
+
     Raises ConfigError for steps or arguments that cannot be used, and what a step raises, with a
     note that names the step.
     """
