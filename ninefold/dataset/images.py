@@ -130,8 +130,10 @@ class ImageTree:
 
     def require_readable(self, path: str) -> None:
         """Raise DataError unless `path` is a regular, readable file that is not empty."""
-        with self.reading(path):
-            if not os.path.getsize(path):
+        with self.reading(path, in_file=False):  # its status is asked for once, as on a share
+            found = os.stat(path)
+            require_regular(found, path)
+            if not found.st_size:
                 raise ValueError("it has 0 bytes")
             if not os.access(path, os.R_OK):
                 raise ValueError("permission denied")
