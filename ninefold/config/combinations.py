@@ -112,7 +112,7 @@ def _length_of(key: str) -> Combination:
     return Combination(
         key,
         lambda job: wrong_length(job, key),
-        f"{{{key.partition('.')[2]}}} numbers, {{channels}} channels",
+        "dataset.shape={dataset.shape} has another number of channels",
         "a number for each channel of dataset.shape, or one for all, is allowed",
         f"correct {key}",
         example={key: [0.1, 0.2], "dataset.shape": [3, 8, 8]},
@@ -338,8 +338,6 @@ REFUSED_COMMANDS = (
 # What a sentence may say of a job besides values of its keys.
 WORDS: dict[str, Callable[[Job], object]] = {
     "channels": channels,
-    "mean": lambda job: len(job["dataset.mean"]),
-    "std": lambda job: len(job["dataset.std"]),
     "gpu": lambda job: job["device"].partition(":")[2],
 }
 

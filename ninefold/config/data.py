@@ -178,17 +178,15 @@ def prepare_weights(init: Any, net: Mapping[str, Any]) -> None:
         file = manifest.required("init", init)
         if file.suffix == ".safetensors":
             require_package("init", init, "safetensors", "timm")
-    if asked is not None and (module := untrusted.fetching(str(net["_target_"]))) is not None:
-        _fetch(net, module, *asked)
-
-
-def _fetch(net: Mapping[str, Any], module: str, key: str, value: Any) -> None:
-    """Fetch the pretrained weights of `net`, if `module` can."""
+    module = untrusted.fetching(str(net["_target_"]))
+    if asked is None or module is None:
+        return
     fetch = getattr(import_module(module), "fetch", None)
     if fetch is None:
+        (key, value), wrong = asked, "each process would download it"
         allowed = "model=torchvision and model=timm fetch it once, before the run"
         do = f"use one of them, or model.net.{key}=null with init=FILE"
-        raise ConfigError(f"model.net.{key}", value, "each process would download it", allowed, do)
+        raise ConfigError(f"model.net.{key}", value, wrong, allowed, do)
     fetch(**{name: each for name, each in net.items() if name != "_target_"})
 
 

@@ -168,11 +168,9 @@ def _places(runtime: Mapping[str, Any], typed_in: Path) -> Iterator[str]:
     """The places of options that the command or the environment named, folders absolute."""
     for source in runtime["config_sources"]:
         provider, path = str(source["provider"]), str(source["path"])
-        if provider in ("command-line", search_path.VARIABLE) or SEARCHED_IN in provider:
+        named = ("command-line", search_path.VARIABLE, f"{search_path.SEARCHED} in ")
+        if provider.startswith(named):
             yield f"file://{typed_in / path}" if source["schema"] == "file" else f"pkg://{path}"
-
-
-SEARCHED_IN = f"{search_path.SEARCHED} in "  # begins the provider of what that key names
 
 
 def _refused(

@@ -161,11 +161,6 @@ def on_host(
     return LoaderPlan(count, page_locked, batch, (inputs, targets), processes=processes)
 
 
-def started_processes(context: RankContext) -> int:
-    """`processes_ahead` on this host, where nothing else is asked for."""
-    return processes_ahead(context, cores())
-
-
 def processes_ahead(context: RankContext, cores: int | None) -> int:
     """How many processes read the items of a user's class for each process that trains.
 

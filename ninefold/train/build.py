@@ -26,7 +26,7 @@ from ninefold.dataset import Dataset, Examples, Split, as_dataset, train_and_val
 from ninefold.dataset.arrays import ArraySpec, specs
 from ninefold.dataset.augmentation import Augmented
 from ninefold.dataset.cache import reader
-from ninefold.dataset.plan import LoaderPlan, plan, started_processes
+from ninefold.dataset.plan import LoaderPlan, plan, processes_ahead
 from ninefold.engine.amp import Amp, verify
 from ninefold.engine.average import Average
 from ninefold.engine.batches import Batches, Preparation, evaluation_batch
@@ -42,6 +42,7 @@ from ninefold.engine.training import PeakMemory
 from ninefold.errors import ConfigError, Failure, construction_error, memory_failure
 from ninefold.files import flat
 from ninefold.logger import Logger, Run
+from ninefold.machine import cores
 from ninefold.measure.devices import Load
 from ninefold.measure.numerics import Numerics
 from ninefold.measure.profiler import Profile
@@ -105,7 +106,7 @@ def built_dataset(job: DictConfig, context: RankContext, *splits: Split) -> Data
     """The job's dataset, with the workers that read `splits`; all splits if none is named."""
     dataset, count = as_dataset(make(job.dataset, "dataset")), job.loader.workers
     if count == "auto":
-        count = started_processes(context)
+        count = processes_ahead(context, cores())
     if count:
         dataset.start_workers(count, splits or dataset.splits, job.launch.timeout)
     return dataset
