@@ -28,6 +28,7 @@ from ninefold.api.parts import ACCURACY
 from ninefold.dataset.items import in_network_dtype
 from ninefold.errors import ConfigError, ResourceError
 from ninefold.files import write_json, write_text
+from ninefold.numbers import counted, plural
 from ninefold.places import option_files
 
 DIGITS = 12  # of a sha256, where a person sees it
@@ -383,9 +384,9 @@ def _pair(name: str, inputs: Any, targets: Any) -> Pair:
             do = "pass tensor.cpu()"
             raise ConfigError(name, f"tensors on {array.device}", wrong, allowed, do)
     if len(inputs) != len(targets) or not len(inputs):
-        wrong = f"there are {len(targets)} targets"
+        wrong = f"there {plural(targets, 'is', 'are')} {counted(targets, 'target')}"
         allowed = "as many of both, at least one, are needed"
-        raise ConfigError(name, f"{len(inputs)} inputs", wrong, allowed, "correct them")
+        raise ConfigError(name, counted(inputs, "input"), wrong, allowed, "correct them")
     try:
         both = (x if isinstance(x, Tensor) else np.ascontiguousarray(x) for x in (inputs, targets))
         plain = [in_network_dtype(torch.as_tensor(array)).numpy() for array in both]

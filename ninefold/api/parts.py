@@ -16,6 +16,7 @@ from ninefold.dataset.arrays import Rows
 from ninefold.dataset.collated import Collated
 from ninefold.engine.task import Scores
 from ninefold.errors import ConfigError, located
+from ninefold.numbers import counted
 from ninefold.score import Score
 from ninefold.task.loss import mean_over_examples
 from ninefold.tree import Tree, rows
@@ -119,7 +120,7 @@ class CallersTask(nn.Module):
         if isinstance(values, Tensor) and values.ndim and len(values) == count:
             return mean_over_examples(values, count)
         found = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
-        allowed = f"a tensor of {count} values is needed"
+        allowed = f"a tensor of {counted(count, 'value')} is needed"
         do = "return one for each, and none of their means"
         raise ConfigError("metric", found, "it has no number for each example", allowed, do)
 

@@ -18,6 +18,7 @@ from ninefold.bench.precisions import in_precisions
 from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned
 from ninefold.bench.strategies import in_strategies
 from ninefold.errors import ConfigError, one_line
+from ninefold.numbers import counted
 from ninefold.process import scratch
 
 REVISIONS = "revisions"  # the folder of their copies
@@ -100,7 +101,8 @@ def finished(given: list[Command], asked: Namespace, least: int) -> list[Command
     given = given * (count // len(given))
     for option, values in options.items():
         if len(values) not in ({0, count} if option == "name" else {0, 1, count}):
-            wrong, allowed = f"{len(values)} for {count} commands", "one for each is allowed"
+            wrong = f"{len(values)} for {counted(count, 'command')}"
+            allowed = "one for each is allowed"
             raise ConfigError(f"--{option}", ", ".join(values), wrong, allowed, "give these")
         if getattr(asked, "try") and len(values) > 1:
             raise without_effect(option, values[1], "with --try, which takes one")

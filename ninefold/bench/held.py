@@ -21,6 +21,7 @@ from ninefold.bench.ranks import own_seconds
 from ninefold.bench.revisions import foreign_code
 from ninefold.bench.turns import Marks, Taken
 from ninefold.errors import NO_MEMORY, Failure, PeerError
+from ninefold.numbers import counted
 from ninefold.process import scratch
 from ninefold.tournament.contestant import Ended
 from ninefold.waits import poll_until
@@ -178,7 +179,7 @@ class HeldCommand:
             do = f"{one if self._beside else less}; see {self.log}"
         return self.command.ended(
             code,
-            f"it ended with code {code} {when or f'after some {self.steps} steps'}",
+            f"it ended with code {code} {when or 'after some ' + counted(self.steps, 'step')}",
             exception or f"its output ends: {last_line(self.log)}",
             do,
         )
@@ -222,7 +223,7 @@ class HeldCommand:
                 connection.send(order)
             answers = [self._ranks[rank].receive(limit, Answer) for rank in sorted(self._ranks)]
         except TimeoutError:
-            wrong = f"it did not take {order['steps']} steps in {limit:.0f} s"
+            wrong = f"it did not take {counted(order['steps'], 'step')} in {limit:.0f} s"
             allowed = f"its output ends: {last_line(self.log)}"
             do = f"see {self.log}"
             raise PeerError("command", self.command.text, wrong, allowed, do) from None

@@ -78,7 +78,8 @@ def notes(measured: Measurements, times: Times) -> Iterator[str]:
                 f"at the end of a round than at its start: compared are its first {last}."
             )
     for name, count in measured.restarts.items():
-        yield f"{name} ended and was started again {count} times; its start and end are not timed."
+        again = counted(count, "time")
+        yield f"{name} ended and was started again {again}; its start and end are not timed."
     yield from _of_left_out(measured)
 
 
@@ -112,7 +113,7 @@ def of_first_steps(first: str, compared: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name} does not compute what {first} does. {data['text']}"
     for steps, names in equal.items():
         does = f"{plural(names, 'computes', 'compute')} what {first} does"
-        yield f"{', '.join(names)} {does} in the first {steps} steps, bit for bit."
+        yield f"{', '.join(names)} {does} in the first {counted(steps, 'step')}, bit for bit."
 
 
 def steps_to_block(measured: Measurements) -> dict[str, int]:

@@ -150,7 +150,7 @@ class Alive(HeldCommand):
         if not helps:
             steps = turn.steps if turn else "more"
             raise self.command.failure(
-                f"it ends after {self.steps or 'its first'} steps",
+                f"it ends after {counted(self.steps, 'step') if self.steps else 'its first steps'}",
                 f"a turn takes {steps}, and it is started again when it ends",
                 "let it train longer, or --whole",
             )

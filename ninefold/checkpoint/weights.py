@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.errors import CheckpointError
+from ninefold.numbers import counted
 
 WRAPPERS = ("module", "_orig_mod")
 AVERAGE, RAW = "average", "raw"  # of a run with ema: its moving average, its own weights
@@ -63,7 +64,7 @@ class LoadReport:
         return not (self.missing or self.unexpected or self.mismatched)
 
     def __str__(self) -> str:
-        counts = [f"{len(self.loaded)} tensors loaded"]
+        counts = [f"{counted(self.loaded, 'tensor')} loaded"]
         for name in ("missing", "unexpected", "mismatched"):
             keys = getattr(self, name)
             more = ", ..." if len(keys) > 4 else ""

@@ -258,7 +258,7 @@ REFUSED = (
     Combination(
         "scheduler.T_max",
         lambda job: job["scheduler.T_max"] == 0 and job["epochs"],
-        "the cosine has no end in {epochs} epochs",
+        "the cosine has no end with epochs={epochs}",
         "a whole number of at least 1 is allowed, epochs by default",
         "leave it out",
         example={"scheduler.T_max": 0, "epochs": 3},

@@ -44,7 +44,7 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
         wanted = int(min(here, most or math.inf))
     _require_fitting(wanted, most, job, strategy)
     if started is not None and wanted != started:
-        wrong = f"{started_by()} started {started} processes"
+        wrong = f"{started_by()} started {counted(started, 'process', 'processes')}"
         allowed = f"parallel={strategy} wants {wanted}"
         do = f"have it start {wanted}, or choose parallel=ddp with parallel.processes=auto"
         raise ConfigError("parallel.processes", wanted, wrong, allowed, do)
@@ -85,7 +85,7 @@ def require_division(batch_size: int, processes: int, accumulate: int = 1) -> No
     if rest == 0 and each % accumulate == 0:
         return
     if rest == 0:
-        wrong = f"the {each} examples of a process do not divide so"
+        wrong = f"the {counted(each, 'example')} of a process cannot be divided so"
         do = f"choose a divisor of {each}"
         raise ConfigError("accumulate", accumulate, wrong, "micro-batches are equal", do)
     below, above = (batch_size // processes) * processes, -(-batch_size // processes) * processes
@@ -99,6 +99,6 @@ def require_pairs(batch_size: int, processes: int, augment: Mapping[str, Any]) -
     """Raise ConfigError unless a process can pair its examples, where `augment` mixes them."""
     each = batch_size // processes
     if (augment["mixup"] or augment["cutmix"]) and each % 2:
-        wrong = f"{counted(processes, 'process', 'processes')} with {each} examples each"
+        wrong = f"{counted(processes, 'process', 'processes')} with {counted(each, 'example')} each"
         allowed = "mixup and cutmix mix pairs, so an even number is allowed"
         raise ConfigError("batch_size", batch_size, wrong, allowed, "choose another batch_size")

@@ -14,6 +14,7 @@ import numpy as np
 
 from ninefold.dataset.arrays import Array, LazyArray, Reader, Reading, Rows, Selected, Split
 from ninefold.errors import DataError
+from ninefold.numbers import counted
 from ninefold.tree import Tree, each, leaves
 
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
@@ -212,7 +213,7 @@ def train_and_val(
         return train, None
     if count >= len(train):
         wrong = "no training examples are left"
-        allowed = f"{len(train)} examples found, {count} taken for validation"
+        allowed = f"{counted(len(train), 'example')} found, {count} taken for validation"
         raise DataError("dataset.val", dataset.val, wrong, allowed, "lower dataset.val")
     # Three numbers, as two of them, seed and epoch, give the order of an epoch.
     order = np.random.default_rng([seed, 0, 1]).permutation(len(train))

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ninefold.dataset.arrays import Array
 from ninefold.errors import DataError, Failure, ResourceError, error_text, memory_failure
 from ninefold.files import opener, read_json, replace_durably, sync, write_durably
+from ninefold.numbers import plural
 from ninefold.progress import bar
 from ninefold.waits import locked, poll_until, unlock
 
@@ -88,7 +89,7 @@ def _write(
         took = time.monotonic() - began
         sizes = {name: (temporary / name).stat().st_size for name in arrays}
         size = sum(sizes.values()) / 2**20
-        said = f"cached {title}: {lazy:,} files, {size:,.1f} MiB in {took:.1f} s"
+        said = f"cached {title}: {lazy:,} {plural(lazy, 'file')}, {size:,.1f} MiB in {took:.1f} s"
         print(said, file=sys.stderr, flush=True)
         for name in arrays:
             sync(temporary / name)
@@ -149,7 +150,7 @@ def _write_rows(
             "dataset.cache",
             path.name,
             error_text(error),
-            f"the dataset raised it for one of the {len(rows)} examples from {rows[0]} on",
+            f"the dataset raised it in the examples {rows[0]} to {rows[-1]}",
             "correct the dataset",
         ) from error
     if values.shape != (len(rows), *file.shape[1:]) or values.dtype != file.dtype:

@@ -16,6 +16,7 @@ from ninefold.dataset import Dataset, Examples, Split, checked
 from ninefold.dataset.images import ImageTree
 from ninefold.errors import DataError
 from ninefold.files import read_bytes
+from ninefold.numbers import counted
 from ninefold.progress import bar
 
 FILES: dict[Split, list[str]] = {
@@ -104,7 +105,7 @@ class CIFAR10(Dataset):
         if records.shape != (10_000, RECORD):
             raise self._tree.wrong(
                 f"{path} is not whole",
-                f"{len(records)} records found, 10000 expected",
+                f"{counted(len(records), 'record')} found, 10000 expected",
                 "fetch the set again",
             )
         return records

@@ -17,6 +17,7 @@ from PIL import Image, ImageOps
 from ninefold.dataset.arrays import FileArray, Split
 from ninefold.errors import DataError, Failure
 from ninefold.files import require_regular
+from ninefold.numbers import plural
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")
 MODES = {1: "L", 3: "RGB"}
@@ -111,8 +112,9 @@ class ImageTree:
                     "remove one of them",
                 )
         if lacking := [name for name in names if name not in found]:
+            have = plural(lacking, "has", "have")
             raise self.wrong(
-                f"{len(lacking):,} of {len(names):,} {of}s have no mask",
+                f"{len(lacking):,} of {len(names):,} {of}s {have} no mask",
                 f"looked for {lacking[0]} in {folder}, which holds {listed(found)}",
                 do,
             )

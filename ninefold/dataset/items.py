@@ -31,6 +31,7 @@ from ninefold.errors import (
     memory_failure,
     users_frame,
 )
+from ninefold.numbers import counted
 from ninefold.tree import Tree, each, leaves
 from ninefold.types import Key
 
@@ -309,7 +310,7 @@ class Items:
             lambda leaf: list(leaf.shape) if isinstance(leaf, Tensor) else type(leaf).__name__,
             value,
         )
-        wrong = f"of {count} items its collate_fn returns {found}"
+        wrong = f"of {counted(count, 'item')} its collate_fn returns {found}"
         allowed = "with loss(output, target) inputs and targets with a row for each item are taken"
         do = "pass forward=function(model, batch), which gets what it returns, and gives the loss"
         raise ConfigError(self.field, "DataLoader", wrong, allowed, do)
@@ -323,7 +324,7 @@ class Items:
             found = numbers.of(targets.numpy())
             bad = np.flatnonzero((found < 0).reshape(len(rows), -1).any(axis=1))
             if len(bad):
-                name, unit = f"of item {rows[bad[0]]}", "pixels" if found.ndim == 3 else "voxels"
+                name, unit = f"of item {rows[bad[0]]}", "pixel" if found.ndim == 3 else "voxel"
                 raise self.wrong(*numbers.mistake(name, targets.numpy()[bad[0]], unit))
         elif is_integers(targets) and targets.ndim == 1:
             bad = np.flatnonzero((targets < 0) | (targets >= numbers.classes))

@@ -27,6 +27,7 @@ from ninefold.dataset.images import (
     spread,
 )
 from ninefold.errors import ConfigError
+from ninefold.numbers import counted, plural
 from ninefold.progress import bar
 
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
@@ -78,7 +79,7 @@ class ClassNumbers:
 
     def mistake(self, name: str, stored: npt.NDArray[Any], unit: str) -> tuple[str, str, str]:
         """What is wrong with the mask `name`, which holds values that are not allowed, what is
-        allowed, and what to do. unit: what there is a value for, pixels or voxels.
+        allowed, and what to do. unit: what there is a value for, pixel or voxel.
         """
         wrong = stored[self.of(stored) < 0]
         value, count = Counter(wrong.tolist()).most_common(1)[0]
@@ -90,7 +91,7 @@ class ClassNumbers:
             if set(np.unique(stored).tolist()) <= {0, 255}:
                 do = BLACK_AND_WHITE
         return (
-            f"mask {name} has the value {value} in {count:,} {unit}",
+            f"mask {name} has the value {value} in {count:,} {plural(count, unit)}",
             f"{allowed}{and_void} are allowed",
             f"{do} or dataset.ignore={value}" if 0 <= value < MAX_CLASSES else "correct the mask",
         )
@@ -104,8 +105,9 @@ class ClassNumbers:
             return None
         if not found <= ({0, 255} if self.ignore == 255 else {self.ignore}):
             return None
+        masks, values = counted(count, "mask"), ", ".join(map(str, sorted(found)))
         return (
-            f"{count} masks hold the values {', '.join(map(str, sorted(found)))} only",
+            f"{masks} {plural(count, 'holds', 'hold')} the values {values} only",
             f"{self.ignore} is ignored (dataset.ignore), so that at most one class is left",
             f"{BLACK_AND_WHITE}, or correct dataset.ignore",
         )
@@ -320,11 +322,11 @@ class MaskFiles(MaskArray):
     def values(self, path: str) -> set[int]:
         """The values in a mask. Raises DataError if one of them is not allowed."""
         stored = self._stored(path)
-        self.classes_of(path, stored, "pixels")
+        self.classes_of(path, stored, "pixel")
         return set(np.unique(stored).tolist())
 
     def decoded(self, path: str) -> npt.NDArray[np.int16]:
-        return self.classes_of(path, nearest(self._stored(path), *self.size), "pixels")
+        return self.classes_of(path, nearest(self._stored(path), *self.size), "pixel")
 
     def _stored(self, path: str, decode: bool = True) -> npt.NDArray[Any]:
         """A mask's pixels as they are stored [height, width]; without `decode` only their shape."""

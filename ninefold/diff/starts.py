@@ -11,6 +11,7 @@ from ninefold.bench.command import Command
 from ninefold.bench.held import HeldCommand
 from ninefold.diff.compare import Training, recorded, recording
 from ninefold.errors import ConfigError
+from ninefold.numbers import counted
 from ninefold.tournament.contestant import Ended
 from ninefold.waits import poll_until
 
@@ -50,7 +51,7 @@ def record(
     if not taken:
         raise command.failure("no step of it was recorded", "torch 2 is", f"see {held.log}")
     if until_saved and not saves:
-        wrong = f"it called no {SAVES} behind one of its first {steps} steps"
+        wrong = f"it called no {SAVES} behind one of its first {counted(steps, 'step')}"
         allowed, do = "a checkpoint is what is resumed", "--steps N, or --kill-after STEP"
         raise ConfigError("--resume", command.text, wrong, allowed, do)
     return Training(command.name, taken)

@@ -76,7 +76,7 @@ class Batches:
         Raises DataError if the set is smaller than one batch.
         """
         if len(source) < batch_size:
-            allowed = f"{len(source)} examples found"
+            allowed = f"examples found: {len(source)}"
             do = "choose a smaller batch or a larger set"
             raise DataError("batch_size", batch_size, "larger than the training set", allowed, do)
         self.steps_per_epoch = len(source) // batch_size  # the rest waits for another order

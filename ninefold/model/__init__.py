@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ninefold.errors import ConfigError
+from ninefold.numbers import counted
 from ninefold.tree import leaves
 
 
@@ -80,5 +81,5 @@ def describe(output: Any) -> str:
     if isinstance(output, dict):
         return f"{kind} with the keys {', '.join(map(str, output))}"
     if isinstance(output, tuple | list):
-        return f"{kind} of {len(output)} parts"
+        return f"{kind} of {counted(output, 'part')}"
     return kind

@@ -149,7 +149,7 @@ class Timing(Entries):
             self._forget_failures()
         folder = self._folder
         self._groups += 1
-        self._shown = f"round {self.done + 1}  {len(self._cells)} configurations"
+        self._shown = f"round {self.done + 1}  {counted(len(self._cells), 'configuration')}"
         ready: list[TurnTaker] = []
         warmed_up = ""
         free, most = dict[str, int](), dict[str, int]()  # bytes, by whose memory they are

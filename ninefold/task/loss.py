@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from ninefold.errors import ConfigError
+from ninefold.numbers import counted
 
 Loss = Callable[[Any, Any], Tensor]  # of output and targets, trees where they are such
 
@@ -37,12 +38,12 @@ def mean_over_examples(values: object, count: int, valid: Tensor | None = None) 
     """
     if not isinstance(values, Tensor):
         wrong = "the loss returns no tensor"
-        allowed = f"it must return {count} values"
+        allowed = f"it must return {counted(count, 'value')}"
         do = "return a tensor with a number for each example"
         raise ConfigError("task.loss", type(values).__name__, wrong, allowed, do)
     if values.ndim == 0 or len(values) != count:
         wrong = "the loss has no number for each example"
-        allowed = f"it must return {count} values, or {count} along its first dimension"
+        allowed = f"it must return {counted(count, 'value')}, or {count} along its first dimension"
         do = "take its mean over all dimensions but the first, or set reduction=none"
         raise ConfigError("task.loss", list(values.shape), wrong, allowed, do)
     if values.ndim == 1:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ninefold.engine.task import Scores
 from ninefold.errors import ConfigError, DataError
+from ninefold.numbers import plural
 from ninefold.score import Figure, Score
 from ninefold.task.counts import named
 from ninefold.task.loss import Loss, mean_over_examples, require_known, unreduced
@@ -70,9 +71,10 @@ class Regression(nn.Module):
             return  # `loss` says what is wrong
         bad = np.argwhere(~np.isfinite(targets))
         if len(bad):
+            are, first = plural(len(bad), "is", "are"), bad[0][0]
             raise not_finite(
-                f"{len(bad):,} of {targets.size:,} values are NaN or infinite, the first of "
-                f"example {bad[0][0]}"
+                f"{len(bad):,} of {targets.size:,} values {are} NaN or infinite, the first of "
+                f"example {first}"
             )
 
     def measure(self, output: Tensor, target: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ from ninefold.engine.parallel import Parallel, RankContext, device_names
 from ninefold.engine.task import Objective, Task, buffers, scoring
 from ninefold.errors import CheckpointError, ConfigError, NumericsError, one_line
 from ninefold.files import write_json
+from ninefold.numbers import counted, plural
 from ninefold.places import CONF
 from ninefold.secrets import redact, redacted
 from ninefold.train import build
@@ -121,16 +122,16 @@ def evaluate(spec: RunSpec) -> None:
         write_json(spec.folder / "evaluation.json", redacted(content))
         for note in notes:
             print(f"note: {note}")
-        shown = score.text(scores.score)
+        shown, count = score.text(scores.score), counted(result.count, "example")
         loss = "" if score.name == "loss" else f"  loss {result.loss:.4f}"
-        print(f"{score.name} {shown}{loss}  {result.count} examples")
+        print(f"{score.name} {shown}{loss}  {count}")
         for figures in (scores.figures, scores.each):
             if figures is scores.each and figures:
                 print(f"{scores.each_name} of each:")
             for name, value in figures.items():
                 text = f"no {scores.counted}" if value is None else f"{value:.4f}"
                 print(f"  {name:<12} {text}")
-        said = f"{score.name} {shown} of {result.count} examples"
+        said = f"{score.name} {shown} of {count}"
         print(f"evaluated: {said}; evaluation.json is in {spec.folder}", flush=True)
 
 
@@ -204,7 +205,8 @@ class Restored:
             if name not in parameters:
                 bad &= tensor != -math.inf
             if count := int(bad.sum()):
-                allowed = f"{count:,} of its {tensor.numel():,} values are NaN or infinite"
+                of = f"{count:,} of its {tensor.numel():,} values"
+                allowed = f"{of} {plural(count, 'is', 'are')} NaN or infinite"
                 do = "choose an earlier checkpoint, or train again with a lower learning rate"
                 raise NumericsError("ckpt", self.path, f"{name} in it is not finite", allowed, do)
 

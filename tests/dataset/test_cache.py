@@ -194,7 +194,7 @@ class Odd:
 @pytest.mark.parametrize(
     ("batch", "line"),
     [
-        (None, "RuntimeError: a line of the user's; the dataset raised it for one of"),
+        (None, "RuntimeError: a line of the user's; the dataset raised it in the"),
         (np.zeros((4, 3, 9, 8), np.uint8), r"0 on are uint8 \[3, 9, 8\]; the others are uint8 \["),
         (np.zeros((4, 3, 8, 9)), r"0 on are float64 \[3, 8, 9\]; the others are uint8"),
     ],

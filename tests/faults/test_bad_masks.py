@@ -55,7 +55,7 @@ FILES: dict[str, tuple[Spoil, str]] = {
         "no test images with masks; looked for test or val",
     ),
     "an image without a mask": (
-        lambda r: (r / MASK).unlink(), r"1 of 4 images have no mask; looked for scene_001 in"
+        lambda r: (r / MASK).unlink(), r"1 of 4 images has no mask; looked for scene_001 in"
     ),
     "two masks for an image": (
         lambda r: again(r / MASK, suffix=".bmp"),

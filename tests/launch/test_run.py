@@ -150,7 +150,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Done, s
 
 def test_a_failed_cell_says_so_at_once_and_the_other_cells_run_on(cells):
     runs, done, line = cells
-    assert line.startswith("error: batch_size=64: larger than the training set; 10 examples found")
+    assert line.startswith("error: batch_size=64: larger than the training set; examples found: 10")
     assert done.stderr.count("\n") == 1, "the line of the cell that fails in the launcher"
     assert done.returncode == 4
     assert [result(run)["status"] for run in runs[:3]] == ["ok", "failed", "ok"]

@@ -150,8 +150,8 @@ def _answer(
     if plain.mean is None:
         easier = "lower" if score.better == "more" else "higher"
         said.append(
-            f"{plain.name} reached it in {plain.reached} of {plain.runs} runs: it has no "
-            f"time to compare with. report.target sets a {easier} score."
+            f"{plain.name} reached it in {plain.reached} of {counted(plain.runs, 'run')}: it has "
+            f"no time to compare with. report.target sets a {easier} score."
         )
         return _named(f"No answer: {plain.name} did not always reach the score.", None, said)
     longest = plain.per_epoch * (1 + base.settings.same)
@@ -210,6 +210,6 @@ def _line(setting: Setting, plain: Setting, largest: bool, scoring: Score) -> st
     if setting.mean is not None:
         until = f"{three_digits(setting.mean)} s to the score"
     else:
-        until = f"reached the score in {setting.reached} of {setting.runs} runs"
+        until = f"reached the score in {setting.reached} of {counted(setting.runs, 'run')}"
     most = "; the largest batch for the same time an epoch" if largest else ""
     return f"{setting.name}: {epoch}{score}, {until}{most}."

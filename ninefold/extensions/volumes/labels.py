@@ -30,7 +30,7 @@ class LabelFiles(MaskArray):
 
     def decoded(self, path: str) -> npt.NDArray[Any]:
         grid, stored = read_volume(self.tree, path)
-        numbers = self.classes_of(path, self._integers(path, stored), "voxels")
+        numbers = self.classes_of(path, self._integers(path, stored), "voxel")
         upright = grid.upright(numbers, self.numbers.dtype)
         return grid.resampled(upright, self.size, self.spacing, 0, self.numbers.ignore or 0)
 

@@ -16,6 +16,7 @@ from ninefold.dataset.images import ImageTree, listed
 from ninefold.errors import DataError
 from ninefold.extensions.volumes.nifti import Floats, Grid, VolumeFiles
 from ninefold.files import read_json
+from ninefold.numbers import counted
 from ninefold.progress import bar
 
 
@@ -64,7 +65,7 @@ class Points:
                 "correct dataset.landmarks or the file, whose names must be the same",
             )
         if len(found) != self.classes:
-            wrong = f"{self.path} has {len(found)} landmarks"
+            wrong = f"{self.path} has {counted(len(found), 'landmark')}"
             do = f"set dataset.classes={len(found)}"
             raise DataError("dataset.classes", self.classes, wrong, f"found {listed(found)}", do)
         return list(self.landmarks) if self.landmarks is not None else sorted(found)

@@ -16,6 +16,7 @@ from ninefold.extensions.volumes.labels import LabelFiles, labels_of
 from ninefold.extensions.volumes.nifti import TOPS, VolumeFiles, nibabel
 from ninefold.extensions.volumes.points import Points
 from ninefold.files import read_text
+from ninefold.numbers import counted
 from ninefold.progress import bar
 
 POINTS = ("landmarks.json", "all_landmarks_voxel.json")  # the first that is there is read
@@ -168,7 +169,7 @@ class Volumes(Dataset):
             )
         if not chosen or len(chosen) == len(cases):
             raise self._tree.wrong(
-                f"{listing} lists {'all' if chosen else 'none'} of {len(cases)} cases",
+                f"{listing} lists {'all' if chosen else 'none'} of {counted(len(cases), 'case')}",
                 "some must be there to test on and others to train on",
                 "correct test.txt",
             )
@@ -271,8 +272,8 @@ class Volumes(Dataset):
             raise DataError("dataset.shape", list(self.shape), wrong, allowed, do)
         for key, of in (("landmarks", "landmark"), ("class_names", "class")):
             names = getattr(self, key)
-            if names is not None and len(set(names)) != self.classes:
-                wrong = f"it lists {len(set(names))} names, dataset.classes={self.classes}"
+            if names is not None and (count := len(set(names))) != self.classes:
+                wrong = f"it lists {counted(count, 'name')}, dataset.classes={self.classes}"
                 allowed = f"one for each {of} is allowed"
                 do = f"correct dataset.{key} or dataset.classes"
                 raise ConfigError(f"dataset.{key}", list(names), wrong, allowed, do)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ninefold.answer.screen import NOTES, more_notes, screen
 from ninefold.errors import one_line
-from ninefold.numbers import counted
+from ninefold.numbers import counted, plural
 from ninefold.report.render.matrix import matrix, matrix_lines
 from ninefold.report.render.results import results, table_of_answer
 from ninefold.report.render.tables import lines
@@ -52,7 +52,7 @@ def _notes(report: Report) -> Iterator[str]:
     """What a reader should know, the most important first."""
     bad = sum(run.status != "ok" for run in report.runs)
     if bad:
-        yield f"{bad} of {counted(report.runs, 'run')} are not ok."
+        yield f"{bad} of {counted(report.runs, 'run')} {plural(bad, 'is', 'are')} not ok."
     if report.groups and (control := report.groups[0].control):
         yield control
     yield from report.answer.caveats

@@ -222,7 +222,8 @@ def _curves(group: Group) -> Section | None:
     epochs = max(x for curve in group.curves for x, *_ in curve.points if x is not None)
     score = f"Test {in_words(group.score, group.unit)}"
     about = (
-        f"{score} over {epochs:g} epochs: a line for each run; dashed is the mean of {BASELINE}."
+        f"{score} over {epochs:g} {plural(epochs, 'epoch')}: a line for each run; dashed is the "
+        f"mean of {BASELINE}."
     )
     last = [y for curve in group.curves for *_, y in curve.points[-1:] if y is not None]
     finding = ""

@@ -145,7 +145,7 @@ OF_MASKS: dict[str, tuple[Spoil, str]] = {
         "it holds no folder labelsTs; found .*labelsTr; .*list the cases to test on in test.txt",
     ),
     "a volume without a mask": (
-        lambda r: (r / MASK).unlink(), "1 of 4 cases have no mask; looked for tr_001 in"
+        lambda r: (r / MASK).unlink(), "1 of 4 cases has no mask; looked for tr_001 in"
     ),
     "two masks of a case": (
         lambda r: shutil.copy(r / MASK, r / "labelsTr" / "tr_001.nii"), "are masks of one case"
@@ -221,7 +221,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], type[DataError] | type[ConfigError], st
         {"classes": 4}, DataError, "dataset.classes=4: .*has 3 landmarks; .*set dataset.classes=3"
     ),
     "number of names": (
-        {"landmarks": ["left"]}, ConfigError, r"landmarks=\['left'\]: it lists 1 names, data"
+        {"landmarks": ["left"]}, ConfigError, r"landmarks=\['left'\]: it lists 1 name, data"
     ),
     "an unknown name": (
         {"landmarks": ["left", "right", "nose"]}, DataError, "unknown name: no case has nose; "
