@@ -55,6 +55,11 @@ def test_an_option_named_as_one_of_ours_is_refused_with_both_paths(own, name, ho
     assert lines(*words, command="evaluate") == [line]
 
 
+def test_no_file_of_the_users_replaces_the_keys_of_a_command(own):
+    (own / "train_keys.yaml").write_text("seed: 5\n")
+    assert compose("train", flags_of(["--config-dir", str(own)])).config.seed == 0
+
+
 def test_options_of_other_names_and_copies_of_ours_are_fine(own):
     (own / "model" / "convnet.yaml").write_bytes((CONF / "model/convnet.yaml").read_bytes())
     assert lines("--config-dir", str(own), "model=mine") == []
