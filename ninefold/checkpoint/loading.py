@@ -18,6 +18,7 @@ from ninefold.errors import CheckpointError, ResourceError, not_installed
 from ninefold.extensions import READS_SHARDED
 from ninefold.files import opener, require_stored
 from ninefold.machine import available_memory
+from ninefold.numbers import amount
 
 SAFETENSORS = ".safetensors"
 CONTAINERS = (Mapping, list, tuple, set)
@@ -126,7 +127,3 @@ def _reason(error: Exception) -> str:
         return f"it holds a {found[1]}"
     said = text.partition("\n")[0]
     return said if said and "weights_only" not in said else "it is no checkpoint, or a damaged one"
-
-
-def amount(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size:,} bytes"

@@ -18,7 +18,6 @@ from ninefold.checkpoint import manifest
 from ninefold.checkpoint.hashing import Hashing, digest, read_back
 from ninefold.checkpoint.loading import (
     SAFETENSORS,
-    amount,
     damaged_part,
     load,
     read_safetensors,
@@ -29,6 +28,7 @@ from ninefold.checkpoint.manifest import FORMAT, WHOLE, Entry, Files
 from ninefold.errors import CheckpointError, ResourceError
 from ninefold.extensions import SHARDED
 from ninefold.files import mount_of, sync
+from ninefold.numbers import amount
 
 STEP = re.compile(rf"step-(\d{{8,}})(-\d+)?(\{WHOLE}|\{SHARDED})")
 log = logging.getLogger(__name__)

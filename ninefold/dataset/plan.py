@@ -17,11 +17,10 @@ from ninefold.engine.batches import Source
 from ninefold.engine.parallel import Parallel, RankContext, gather
 from ninefold.errors import ConfigError, ResourceError
 from ninefold.machine import available_memory, cores, shared_memory
-from ninefold.numbers import counted
+from ninefold.numbers import amount, counted
 from ninefold.tree import leaves
 
 MAX_PROCESSES = 16  # that `auto` starts at most
-UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 @dataclass(frozen=True)
@@ -218,9 +217,3 @@ def in_memory(array: Array) -> bool:
     while isinstance(array, Selected):
         array = array.array
     return isinstance(array, np.ndarray)
-
-
-def amount(count: float) -> str:
-    """A number of bytes in decimal units, with three digits."""
-    size, unit = next((each for each in UNITS if count >= each[0]), (1, "B"))
-    return f"{count / size:.3g} {unit}"
