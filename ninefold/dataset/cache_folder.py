@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -18,8 +17,8 @@ import numpy.typing as npt
 
 from ninefold.dataset.arrays import Array
 from ninefold.errors import DataError, Failure, ResourceError, error_text, memory_failure
-from ninefold.files import opener, read_json, replace_durably, sync, write_durably
-from ninefold.numbers import plural
+from ninefold.files import opener, read_json, replace_durably, sync, write_json
+from ninefold.numbers import amount, plural
 from ninefold.progress import bar
 from ninefold.waits import locked, poll_until, unlock
 
@@ -71,7 +70,7 @@ def _write(
     folder: Path, arrays: Mapping[str, Array], meta: Mapping[str, Any], threads: int
 ) -> None:
     """Write a cache under another name, force it to disk, and rename it."""
-    temporary, old = (folder.with_name(f".{folder.name}.{word}") for word in ("tmp", "old"))
+    temporary = folder.with_name(f".{folder.name}.tmp")
     try:
         temporary.mkdir()
         lazy = sum(len(array) for array in arrays.values() if not isinstance(array, np.ndarray))
@@ -88,23 +87,16 @@ def _write(
                     progress.update(rows)
         took = time.monotonic() - began
         sizes = {name: (temporary / name).stat().st_size for name in arrays}
-        size = sum(sizes.values()) / 2**20
-        said = f"cached {title}: {lazy:,} {plural(lazy, 'file')}, {size:,.1f} MiB in {took:.1f} s"
+        files, size = plural(lazy, "file"), amount(sum(sizes.values()))
+        said = f"cached {title}: {lazy:,} {files}, {size} in {took:.1f} s"
         print(said, file=sys.stderr, flush=True)
         for name in arrays:
             sync(temporary / name)
-        text = json.dumps({**meta, "bytes": sizes}, indent=2)
-        write_durably(temporary / META, text.encode() + b"\n")
-        if folder.exists():
-            os.replace(folder, old)
+        write_json(temporary / META, {**meta, "bytes": sizes})
+        shutil.rmtree(folder, ignore_errors=True)  # a damaged one
         replace_durably(temporary, folder)
     finally:
-        for path in (temporary, old):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _row_bytes(array: Array, dtype: np.dtype[Any]) -> int:
-    return int(np.prod(array.shape[1:], dtype=np.int64)) * dtype.itemsize
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _packed(folder: Path, arrays: Mapping[str, Array], threads: int) -> Iterator[tuple[str, int]]:
@@ -122,7 +114,7 @@ def _packed(folder: Path, arrays: Mapping[str, Array], threads: int) -> Iterator
         waiting = []
         for name, array in arrays.items():
             file = np.lib.format.open_memmap(folder / name, "w+", dtypes[name], array.shape)
-            step = max(1, min(MAX_ROWS, MAX_BYTES // max(1, _row_bytes(array, file.dtype))))
+            step = max(1, min(MAX_ROWS, MAX_BYTES // max(1, file[:1].nbytes)))
             descriptor = os.open(folder / name, os.O_WRONLY)
             try:
                 os.posix_fallocate(descriptor, 0, file.offset + file.nbytes)
@@ -159,7 +151,7 @@ def _write_rows(
         do = "see that the dataset gives all of them the same shape and dtype"
         raise DataError("dataset.cache", path.name, wrong, allowed, do)
     view = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
-    offset = file.offset + int(rows[0]) * _row_bytes(array, file.dtype)
+    offset = file.offset + int(rows[0]) * file[:1].nbytes
     descriptor = os.open(path, os.O_WRONLY)  # not through the map: a full disk would be a SIGBUS
     try:
         while view:
@@ -175,8 +167,7 @@ def _remove_abandoned(above: Path) -> None:
     for lock in above.glob(".*.lock"):
         with suppress(OSError), open(lock, "r+", opener=opener) as file:
             if locked(file):
-                for word in (".tmp", ".old"):
-                    shutil.rmtree(lock.with_suffix(word), ignore_errors=True)
+                shutil.rmtree(lock.with_suffix(".tmp"), ignore_errors=True)
                 unlock(file)
 
 
