@@ -63,10 +63,9 @@ class Folder(Dataset):
                     "give both the same class folders",
                 )
         paths = [path for part in found.values() for files in part.values() for path in files]
-        for path in bar(paths, "checking the images", unit="file", delay=1.0):
-            self._tree.require_readable(path)
+        self._tree.require_readable(paths)
         for path in bar(spread(paths, OPENED), "opening images", unit="file", delay=1.0):
-            self._images([path]).require_image(path)
+            self._images([path]).decoded(path, decode=False)
 
     def count_classes(self) -> int:
         """The number of class folders. Raises DataError."""

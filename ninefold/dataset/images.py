@@ -18,6 +18,7 @@ from ninefold.dataset.arrays import FileArray, Split
 from ninefold.errors import DataError, Failure
 from ninefold.files import require_regular
 from ninefold.numbers import plural
+from ninefold.progress import bar
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")
 MODES = {1: "L", 3: "RGB"}
@@ -130,15 +131,16 @@ class ImageTree:
                 return f"set dataset.root={entry.path}"
         return otherwise or f"it must hold {self.holds}"
 
-    def require_readable(self, path: str) -> None:
-        """Raise DataError unless `path` is a regular, readable file that is not empty."""
-        with self.reading(path, in_file=False):  # its status is asked for once, as on a share
-            found = os.stat(path)
-            require_regular(found, path)
-            if not found.st_size:
-                raise ValueError("it has 0 bytes")
-            if not os.access(path, os.R_OK):
-                raise ValueError("permission denied")
+    def require_readable(self, paths: Sequence[str]) -> None:
+        """Raise DataError unless all are regular, readable files that are not empty."""
+        for path in bar(paths, f"checking the {self.kind}s", unit="file", delay=1.0):
+            with self.reading(path, in_file=False):  # a status is asked for once, as on a share
+                found = os.stat(path)
+                require_regular(found, path)
+                if not found.st_size:
+                    raise ValueError("it has 0 bytes")
+                if not os.access(path, os.R_OK):
+                    raise ValueError("permission denied")
 
     @contextmanager
     def reading(self, path: str, in_file: bool = True) -> Iterator[None]:
@@ -239,10 +241,6 @@ class ImageFiles(FileArray):
     def decoded(self, path: str, decode: bool = True) -> npt.NDArray[np.uint8]:
         with self.tree.reading(path):
             return pixels(path, self.size, self.exif, decode)
-
-    def require_image(self, path: str) -> None:
-        """Raise DataError unless the file has the header of a usable image."""
-        self.decoded(path, decode=False)
 
 
 def ignore_warnings() -> None:

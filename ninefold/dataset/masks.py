@@ -190,12 +190,10 @@ class Masks(Dataset):
         """
         self._require_options()
         pairs = [pair for split in self.splits for pair in self._pairs(split)]
-        for pair in bar(pairs, "checking the images", unit="pair", delay=1.0):
-            for path in pair:
-                self._tree.require_readable(path)
+        self._tree.require_readable([path for pair in pairs for path in pair])
         masks = self._masks([])
         for image, mask in bar(spread(pairs, OPENED), "opening images", unit="pair", delay=1.0):
-            self._images([]).require_image(image)
+            self._images([]).decoded(image, decode=False)
             masks.require_fit(mask, image)
         found: set[int] = set()
         for _, mask in bar(spread(pairs, LOOKED_AT), "looking at masks", unit="mask", delay=1.0):

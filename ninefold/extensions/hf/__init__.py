@@ -92,7 +92,7 @@ class HF(Dataset):
         """Where the data is, for errors: its name on the hub, or its folder."""
         if self.name is not None:
             return ImageTree(self.name, "", field="dataset.name")
-        return ImageTree(self.root, "")
+        return ImageTree(self.root, "what save_to_disk writes, or parquet files")
 
     def _split(self, split: Split) -> str:
         return self.train if split == "train" else self.test
@@ -186,14 +186,7 @@ class HF(Dataset):
         return found
 
     def _from_root(self, datasets: Any) -> Mapping[str, Any]:
-        assert self.root is not None
-        root = Path(self.root).expanduser()
-        if not root.is_dir():
-            raise self._tree.wrong(
-                "not a folder" if root.exists() else "no such folder",
-                f"looked for {root.absolute()}",
-                "set dataset.root to a folder of save_to_disk or of parquet files",
-            )
+        root = self._tree.path
         if (root / "dataset_dict.json").is_file():
             found: Mapping[str, Any] = datasets.load_from_disk(str(root))
             return found

@@ -79,9 +79,7 @@ class Volumes(Dataset):
         cases = [files for part in found.values() for files in part.values()]
         labels = [self._labels(split, found[split]) for split in splits]
         masks = self._masks(list(itertools.chain(*labels)))
-        every = [*itertools.chain(*cases), *masks.paths]
-        for path in bar(every, "checking the volumes", unit="file", delay=1.0):
-            self._tree.require_readable(path)
+        self._tree.require_readable([*itertools.chain(*cases), *masks.paths])
         volumes = self._volumes(cases)
         rows = bar(enumerate(masks.paths), "reading headers", len(masks), unit="case", delay=1.0)
         for row, path in rows:
