@@ -117,7 +117,8 @@ def run(name: str, words: Sequence[str]) -> None:
         require(mode_problems(composition))
         start(asked(composition.config, composition.config.hydra), whole)
         return
-    require(checks.of_a_sweep(composition), checks.wrong_settings(composition.config))
+    settings = checks.settings_of(composition.config)
+    require(checks.of_a_sweep(composition), checks.wrong_settings(settings))
     if composition.choice("hydra/sweeper") == SWEEPER:
         for job in jobs(composition):
             start(job, whole)
