@@ -83,8 +83,8 @@ def compare(
     parallel, amp: strategies and precisions, such as none, ddp and fp32, bf16; `ninefold conf amp`
         lists all. None: on a CPU none and ddp in fp32, and in bf16 if it has instructions for it;
         on a GPU fp32, tf32 and bf16, or fp32 and scaler where it has no bf16; ddp only on several.
-    minutes: of timing, for all configurations together. A second round may take half a minute
-        more: one round has no error estimate.
+    minutes: of timing, for all configurations together. The turns of the first three rounds, which
+        an answer takes, may take half as long again.
     at_most: minutes after which everything is stopped, with the answer so far; None: no limit.
     ask: time, or time and score, which trains each configuration once per seed. None: time, and
         score where `test` is given.

@@ -242,8 +242,8 @@ class StudyKeys(Section, kw_only=True):
     control: bool = False
     """Time the first configuration twice, the second time as parallel=control: an A/A control."""
     time_budget: Duration = 3
-    """Minutes of the speed comparison. A second round is made if it ends at most 30 s over
-    budget."""
+    """Minutes of the speed comparison. The turns of the first three rounds may take half
+    as long again."""
     turn: Duration = 0.1
     """Timed seconds per turn, after 0.04 s of warm-up; of several processes at least 0.3 s, after
     0.3 s. At least two steps, or one of a second or more."""
