@@ -52,8 +52,9 @@ def time_steps(
     steps: by name, a function without arguments that takes one training step, or a generator that
         yields after each step and does not end.
     minutes: the longest that it takes, after three first calls of each step, in which it may be
-        compiled. It ends sooner once the answer is decided and the speedups of the fastest are
-        known within 3 %.
+        compiled; further calls of the warm-up, 200 in all or a fifth of the time, are a part of
+        it. It ends sooner once the answer is decided and the speedups of the fastest are known
+        within 3 %.
     turn: seconds that are timed in a turn; the 0.04 before them are not. In a group of processes
         at least 0.3, and the 0.3 before them are not timed.
     same: steps whose times differ by at most this share count as equally fast.

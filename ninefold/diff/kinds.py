@@ -426,7 +426,7 @@ def nothing(parting: Divergence) -> Said:
     if parting.inexact is None or parting.worst <= EXACT:
         return Said("rounding" if parting.inexact else "equal", f"{text}: bit for bit{harmless}.")
     step, each = parting.inexact
-    since = f"{parting.worst:.0e} at most; from step {began + step}, {place(each)} on"
+    since = f"{parting.worst:.0e} at most; from step {began + step}, {Case(parting, each).where} on"
     return Said("rounding", f"{text} but by rounding ({since}){harmless}.")
 
 
