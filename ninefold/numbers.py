@@ -154,7 +154,7 @@ def counted(items: int | Sequence[object], one: str, many: str | None = None) ->
 def amount(count: float) -> str:
     """Return a number of bytes in decimal units, with three digits: `33.6 MB`."""
     units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-    size, unit = next((each for each in units if count >= each[0]), (1, "B"))
+    size, unit = next((each for each in units if count >= 0.9995 * each[0]), (1, "B"))
     return f"{count / size:.3g} {unit}"
 
 

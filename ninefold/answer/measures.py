@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import fmean
+from typing import Any
 
 from ninefold.answer.cell import Cell
 from ninefold.answer.runs import Point, Run, RunGroup, finite
@@ -29,6 +30,10 @@ class Measure:
     better: str
     value: Callable[[Run], float | None] = field(repr=False)
     of_time: bool = field(default=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Of a report that is read, which needs no functions, and has to be pickled."""
+        return {**vars(self), "value": None}
 
     def sources(self, group: RunGroup) -> dict[Cell, dict[int | None, list[Run]]]:
         """Return the runs that it is taken from, by cell and by what they pair by.

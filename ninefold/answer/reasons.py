@@ -121,7 +121,7 @@ def reasons(found: Decision[StudyFacts]) -> list[str]:
     if found.decided and cell != PLAIN and facts.scored:
         said.append(_why_safe(facts, cell))
     if not found.decided:
-        said += _open_to(found, cell)
+        said += _open_to(found)
     said += _behind(found, cell)
     said += _exclusions(facts)
     if found.decided and found.chance is not None:
@@ -153,7 +153,7 @@ def _over_plain(found: Decision[StudyFacts], speed: Compared) -> str:
     return f"{text} ({ends}){': not shown to differ' if speed.verdict in UNDECIDED else ''}"
 
 
-def _open_to(found: Decision[StudyFacts], named: Cell) -> list[str]:
+def _open_to(found: Decision[StudyFacts]) -> list[str]:
     """Which configurations may be the fastest, and what is open of them."""
     facts, score = found.facts, found.facts.group.score
     names = [
@@ -163,14 +163,7 @@ def _open_to(found: Decision[StudyFacts], named: Cell) -> list[str]:
     said = [f"Still possible: {'; '.join(names)}."]
     for cell in found.unscored:
         keeps = f"{facts.label(cell)} keeps {with_article(score)} (shown to be {_kept(facts)})"
-        text = f"Whether {keeps} is open: more seeds may decide it."
-        speed = facts.speedup(cell, named)
-        if speed and speed.high is not None and speed.high < 1:
-            text += (
-                f" It looks slower ({_with_interval(speed)} times as fast): if more rounds "
-                "show that, its score does not matter."
-            )
-        said.append(text)
+        said.append(f"Whether {keeps} is open: more seeds may decide it.")
     return said
 
 

@@ -47,6 +47,8 @@ def may_be(pair: Pair) -> str:
         return f"how {other} compares with {base} is not known yet"
     ends = ((100 / pair.low - 100, "slower"), (100 * pair.high - 100, "faster"))
     said = [f"{math.ceil(round(of, 6))} % {word}" for of, word in ends if of > 0]
+    if not said:
+        return f"{other} may be as fast as {base}"
     return f"{other} may be up to {' or '.join(said)} than {base}"
 
 

@@ -58,6 +58,7 @@ def run(
     Raises KeyboardInterrupt, once the command and all that it started have ended.
     """
     reader, writer = os.pipe()
+    process = None
     try:
         mode = "screen" if shows else "failures"
         variables = environment() | {VARIABLE: f"{writer}:{os.getpid()}:{mode}"}
@@ -79,17 +80,17 @@ def run(
         writer = -1
         ended = Ended(0)
         deadline = None if seconds is None else time.monotonic() + seconds
-        try:
-            _listen(reader, ended, heard, deadline)
-            over = deadline is not None and time.monotonic() >= deadline
-            ended.late = over and process.poll() is None  # its pipe closes before it has ended
-            if ended.late:
-                _stop(process)
-            ended.code = process.wait()
-        except BaseException:
+        _listen(reader, ended, heard, deadline)
+        over = deadline is not None and time.monotonic() >= deadline
+        ended.late = over and process.poll() is None  # its pipe closes before it has ended
+        if ended.late:
             _stop(process)
-            raise
+        ended.code = process.wait()
         return ended
+    except BaseException:
+        if process is not None:
+            _stop(process)
+        raise
     finally:
         for descriptor in (reader, writer):
             if descriptor >= 0:

@@ -51,5 +51,6 @@ def load(run: str | Path, which: str = "last", trust: bool = False) -> nn.Module
 
 def prepared(prepare: Preparation, inputs: Tree) -> Tree:
     """What a network takes of a batch of inputs, whatever their targets are."""
-    tensors = each(lambda x: torch.as_tensor(x) if isinstance(x, np.ndarray) else x, inputs)
+    # A copy, as torch takes no negative strides, and warns of what cannot be written to.
+    tensors = each(lambda x: torch.as_tensor(x.copy()) if isinstance(x, np.ndarray) else x, inputs)
     return prepare(tensors, torch.zeros(rows(tensors)), None)[0]

@@ -70,7 +70,7 @@ def _write(
     folder: Path, arrays: Mapping[str, Array], meta: Mapping[str, Any], threads: int
 ) -> None:
     """Write a cache under another name, force it to disk, and rename it."""
-    temporary = folder.with_name(f".{folder.name}.tmp")
+    temporary, damaged = (folder.with_name(f".{folder.name}.{word}") for word in ("tmp", "old"))
     try:
         temporary.mkdir()
         lazy = sum(len(array) for array in arrays.values() if not isinstance(array, np.ndarray))
@@ -93,10 +93,12 @@ def _write(
         for name in arrays:
             sync(temporary / name)
         write_json(temporary / META, {**meta, "bytes": sizes})
-        shutil.rmtree(folder, ignore_errors=True)  # a damaged one
+        if folder.exists():
+            os.replace(folder, damaged)
         replace_durably(temporary, folder)
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        for path in (temporary, damaged):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _packed(folder: Path, arrays: Mapping[str, Array], threads: int) -> Iterator[tuple[str, int]]:

@@ -28,7 +28,7 @@ class TensorBoard:
         folder = run.folder / "tensorboard"
         folder.mkdir(exist_ok=True)
         path = folder / f"events.out.tfevents.{time.time_ns()}"
-        self._records = RecordWriter(open(path, "ab", buffering=0, opener=opener))  # noqa: SIM115
+        self._records = RecordWriter(open(path, "ab", opener=opener))  # noqa: SIM115
         self._write(file_version="brain.Event:2")
         # TensorBoard leaves out what earlier files have of this step and later ones.
         self._write(step=run.first_step + 1, session_log=SessionLog(status=SessionLog.START))
@@ -50,13 +50,16 @@ class TensorBoard:
         self._final |= {f"final/{name}": value for name, value in named.items()}
 
     def close(self, result: Result | None) -> None:
-        if self._final:  # without metrics it would hide those of an earlier segment
-            for summary in (*hparams(self._settings, self._final), _scalars(self._final)):
-                self._write(summary=summary)
-        self._records.close()
+        try:
+            if self._final:  # without metrics it would hide those of an earlier segment
+                for summary in (*hparams(self._settings, self._final), _scalars(self._final)):
+                    self._write(summary=summary)
+        finally:
+            self._records.close()
 
     def _write(self, **event: Any) -> None:
         self._records.write(Event(wall_time=time.time(), **event).SerializeToString())
+        self._records.flush()
 
 
 def _scalars(values: Mapping[str, float]) -> Summary:

@@ -178,7 +178,7 @@ def require_options(
                 do = "correct it or leave it out"
                 raise ConfigError(field, value, "it cannot be used", allowed, do)
     for group in optimizer.param_groups:
-        if not 0 <= (rate := float(group["lr"])) < math.inf:
+        if group["lr"] is not None and not 0 <= (rate := float(group["lr"])) < math.inf:
             wrong, do = f"{type(optimizer).__name__} is built with it", "correct it"
             allowed = "a number of at least 0 is allowed"
             raise ConfigError("optimizer.lr", f"{rate:g}", wrong, allowed, do)

@@ -1,5 +1,7 @@
 """`ninefold.compare` speaks of its arguments where its command speaks of keys."""
 
+import pickle
+
 import pytest
 
 from ninefold.api.answer import Answer
@@ -69,9 +71,9 @@ def test_a_caveat_names_what_the_caller_can_pass(caveat: str, told: str) -> None
     assert told in in_arguments(caveat)
 
 
-def test_an_answer_shows_three_notes_and_says_how_many_more_there_are() -> None:
+def test_an_answer_shows_three_notes_wherever_it_is_pickled_and_says_how_many_more() -> None:
     (folder,) = (ROOT / "experiments" / "alexnet_cifar10").glob("*_random-images")
-    answer = Answer(folder)
+    answer = pickle.loads(pickle.dumps(Answer(folder)))
     *_, table, first, second, third, page, command = repr(answer).splitlines()
     assert table == ""
     assert len(answer.caveats) == 6

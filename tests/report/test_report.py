@@ -134,7 +134,7 @@ def test_that_one_cpu_thread_is_faster_is_shown_whatever_else_there_is_to_say(tm
     runs = [result(way, model=net) for way in ("none", "dp") for net in ("convnet", "mlp")]
     made = sweep(tmp_path, *runs, failure("ddp", "fp32"), turns=True, timing_threads=1)
     shown = report.write(made).text
-    assert "1 of 9 runs are not ok." in shown
+    assert "1 of 9 runs is not ok." in shown
     assert "A/A test" in shown
     assert "One CPU thread is faster here." in shown
 

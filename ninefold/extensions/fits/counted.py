@@ -68,12 +68,11 @@ def count(spec: RunSpec, inline: bool) -> None:
             memory = free.get(GPU, math.floor(SHARE * free.get(HOST, 0)))
         part = memory if context.gpus else memory / processes
         own, most = job.batch_size // processes, whole_set // processes
-        memory_of = cache(step.memory)
+        memory_of, room = cache(step.memory), math.floor(part / ROOM)
         found = memory_of(own)
-        largest = largest_part(
-            lambda examples: memory_of(examples)["total"], own, most, pair, math.floor(part / ROOM)
-        )
-    whole = largest + pair > most  # so few more are not counted
+        largest = largest_part(lambda examples: memory_of(examples)["total"], own, most, pair, room)
+        # The whole set may be no multiple of a pair.
+        whole = pair <= most < largest + pair and memory_of(most)["total"] <= room
     known = dict.fromkeys(("largest", "counted"), whole_set if whole else largest * processes)
     write_json(spec.folder / COUNT, {**found, **known, "memory": memory, "whole": whole})
 
