@@ -115,13 +115,21 @@ class Timing(Entries):
         return number
 
     def _look(self) -> Look:
-        """Look at what is known; leave out the cells whose times cannot change the answer."""
+        """Look at what is known; leave out the cells whose times cannot change the answer.
+
+        Nothing is decided while one has no times yet, as one that failed before the study was
+        resumed.
+        """
         from ninefold.answer.study import look_at  # here, because it imports SciPy
 
         recording = self._recording
         recording.write()  # with this look
         pairs = self._settings["pairs"]
         found = look_at(recording.known_runs(), recording, pairs)
+        runs = [name for entry in recording.timing for name in entry.runs]
+        timed = {Path(name).name for name in runs if recording.has_ended(name)}
+        if not {cell.folder for cell in self._cells.values()} <= timed:
+            return Look(decided=False, named=found.named)
         if not found.decided and found.left is not None:
             kept = {*found.left, found.named}  # the answer promises the time of that one
             self._cells = {name: cell for name, cell in self._cells.items() if name in kept}

@@ -162,7 +162,7 @@ def without_gradients(every: int, mode: Callable[[], Any]) -> None:
         if number % every == 0:
             with mode():
                 for _ in range(40 if every > 1 else 1):
-                    model(torch.randn(512, 64))
+                    model(torch.randn(512 if every > 1 else 16, 64))
 
     train(sgd, loader(), after, model=model)
 

@@ -1,6 +1,7 @@
 """Timing rounds: cells that are alive at once, train in turns and wait without using the CPU."""
 
 import json
+import math
 import os
 import re
 import shlex
@@ -236,7 +237,7 @@ def test_a_cell_that_fails_is_told_at_once_and_the_others_are_timed(timed, bad, 
     assert len(errors) == len(strategies), done.stderr
     sweep = json.loads((timed.folder / "study" / "sweep.json").read_text())
     both = len(strategies)
-    assert [len(entry["runs"]) for entry in sweep["timing"]] == [2 * both, both]
+    assert [len(entry["runs"]) for entry in sweep["timing"]] == [2 * both, both, both]
     ended = [timed.folder / "study" / name for name in sweep["timing"][0]["runs"]]
     assert sum(result(folder)["status"] == "failed" for folder in ended) == both
 
@@ -263,7 +264,7 @@ def test_a_cell_that_failed_is_timed_again_by_a_resumed_study(timed):
 def test_a_cell_that_hangs_or_cannot_write_its_times_does_not_keep_the_others_from_theirs(timed):
     networks = "model.net._target_=ninefold.model.convnet.ConvNet,own.Hung,own.Unwritten"
     done = timed.run(
-        *("-c", IMPATIENT, *study(networks, "study.turns=20")),
+        *("-c", IMPATIENT, *study(networks, "study.turns=20", "study.time_budget=0.5")),
         forked=True,
         env={"PYTHONPATH": f"{timed.folder}:{ROOT}"},
     )
@@ -275,7 +276,7 @@ def test_a_cell_that_hangs_or_cannot_write_its_times_does_not_keep_the_others_fr
     assert re.match(r"error: study.ask=time: none-fp32.* did not answer in \d s; ", hung)
     assert re.match(r"error: .*result\.json.*: Is a directory; ", unwritten)
     sweep = json.loads((timed.folder / "study" / "sweep.json").read_text())
-    assert [len(entry["runs"]) for entry in sweep["timing"]] == [3, 1]
+    assert [len(entry["runs"]) for entry in sweep["timing"]] == [3, 1, 1]
 
 
 @pytest.mark.slow
@@ -300,12 +301,12 @@ def test_cells_that_do_not_fit_into_memory_together_are_timed_in_groups(shell):
     done = shell.run("-c", code, *study("amp=fp32,autocast,bf16"), forked=True,
                      env={"PYTHONPATH": str(ROOT)})  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert [len(results) for results in turns(shell.folder).values()] == [2, 2]
+    assert {len(results) for results in turns(shell.folder).values()} <= {3, 4}
     assert "timed in 2 groups" in done.stdout
 
 
 FULL = """
-from ninefold.errors import ConfigError
+from ninefold.errors import Failure
 from ninefold.launch import turns
 from ninefold.main import main
 
@@ -313,14 +314,14 @@ start, take, alive = turns.TurnTaker.__init__, turns.TurnTaker.turn, []
 
 def started(self, spec, processes, name="", *more):
     if name in LACKS and alive:
-        raise ConfigError("model", "net", "it cannot find an engine", "one is needed", "get one")
+        raise Failure("model", "net", "it cannot find an engine", "one is needed", "get one")
     start(self, spec, processes, name, *more)
     self.free, self.taken = {"gpu": FREE}, {"gpu": 10}
     alive.append(self)
 
 def taken(self, turn):
     if self.name in FAILS and len(alive) > 1:
-        raise ConfigError("model", "net", "it failed", "nothing is known", "see the log")
+        raise Failure("model", "net", "it failed", "nothing is known", "see the log")
     return take(self, turn)
 
 def close(self):
@@ -351,7 +352,8 @@ def test_on_a_gpu_what_fails_beside_others_is_tried_once_more_alone(
                      env={"PYTHONPATH": str(ROOT)})  # fmt: skip
     assert done.returncode == 0, done.stderr
     runs = [len(results) for results in turns(shell.folder).values()]
-    assert runs == ([2, 2, 1] if fails else [2, 2, 2])
+    assert min(runs) >= 2
+    assert runs[1] - runs[2] == len(fails)  # its first round was for nothing
     groups = max(alive)
     assert (f"timed in {groups} groups" in done.stdout) is (groups > 1)
 
@@ -380,7 +382,7 @@ def test_a_signal_ends_all_processes_and_the_study_can_be_resumed(shell, number)
     again = [text for text in study("parallel=none,ddp") if "sweep.dir" not in text]
     done = shell.train(*again, "study.resume=study")
     assert done.returncode == 0, done.stderr
-    assert [len(results) for results in turns(shell.folder).values()] == [2, 2]
+    assert [len(results) for results in turns(shell.folder).values()] == [3, 3]
 
 
 def test_a_study_of_times_is_not_resumed_with_another_configuration(shell, whole):
@@ -400,14 +402,18 @@ def test_processes_that_wait_for_their_turn_use_no_cpu(shell):
     time.sleep(8)  # until all have had their first turn
 
     def seconds(pid: int) -> float:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except FileNotFoundError:  # it has ended
+            return math.nan
         return (int(fields[11]) + int(fields[12])) / 100
 
     idle = []
     for _ in range(10):
         before = {pid: seconds(pid) for pid in shell.processes()}
         time.sleep(0.5)
-        idle.append(min(sum(sorted(seconds(pid) - was for pid, was in before.items())[:-2]), 9.0))
+        took = [seconds(pid) - was for pid, was in before.items()]
+        idle.append(sum(sorted(each for each in took if not math.isnan(each))[:-2]))
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert min(idle) <= 0.05  # of all processes but the two that train
@@ -434,11 +440,8 @@ def test_what_other_programs_use_of_the_cpus_is_told_from_ones_own():
 
 @pytest.mark.slow
 def test_the_command_that_makes_an_answer_surer_adds_rounds_to_the_study(shell):
-    """In so little time there are too few rounds to tell."""
-    done = shell.train(
-        "-m", "parallel=none,ddp", "amp=fp32", "study.ask=[time]", "study.time_budget=0.02",
-        "dataset.limit=128", "batch_size=32", "hydra.sweep.dir=study",
-    )  # fmt: skip
+    """Of two that do the same no three rounds tell which is faster, or that neither is."""
+    done = shell.train(*study("amp=fp32,tf32", "report.same=0.001"))
     assert done.returncode == 0, done.stderr
     [line] = [each for each in done.stdout.splitlines() if each.startswith("to be surer (about ")]
     first = json.loads((shell.folder / "study" / "sweep.json").read_text())
