@@ -66,31 +66,28 @@ def decide(facts: Known) -> Decision[Known]:
     if not known:
         return Decision(facts, unscored=unknown)
     named, stand = best_of(facts, known)
-    beaten = [name for name in known if any(verdict(name, other) == "faster" for other in known)]
-    may_be = [name for name in known if name not in (*stand.out, *beaten)] or [stand.lead]
-    slower = [
-        *facts.standing([*known, *unknown], by=known).out,
-        *(other for other in unknown if any(verdict(one, other) == "slower" for one in known)),
-    ]
+    may_be = _unbeaten(facts, known, known)
     rank = facts.simplicity
     unscored = [
         other
-        for other in unknown
-        if other not in slower and (verdict(named, other) != "tie" or rank(other) < rank(named))  # type: ignore[operator]
+        for other in _unbeaten(facts, unknown, known)
+        if verdict(named, other) != "tie" or rank(other) < rank(named)  # type: ignore[operator]
     ]
     may_be = sorted({*may_be, stand.lead, *unscored}, key=possible.index)
     chance = stand.chance[named] if len(known) > 1 else None
     return Decision(facts, named, known, chance, may_be, unscored)
 
 
+def _unbeaten(facts: Facts, names: Iterable[Name], by: Collection[Name]) -> list[Name]:
+    """Those of `names` that none of `by` is shown to be faster than."""
+    return [name for name in names if all(facts.verdict(name, of) != "faster" for of in by)]
+
+
 def best_of(facts: Facts, candidates: Sequence[Name]) -> tuple[Name, Standing]:
     """Return who is named of candidates by this module's rule, and how all of them stand."""
     stand, enough = facts.standing(candidates), 1 - facts.settings.level
     near = [
-        name
-        for name in candidates
-        if stand.chance[name] >= enough
-        and all(facts.verdict(name, other) != "faster" for other in candidates)
+        name for name in _unbeaten(facts, candidates, candidates) if stand.chance[name] >= enough
     ]
     # The lead comes first among what is equally simple.
     near.sort(key=lambda name: name != stand.lead)
@@ -113,7 +110,7 @@ def left_of_best(facts: Facts) -> tuple[Name | None, list[Name]]:
     named, stand = best_of(facts, candidates)
     if stand.chance[named] >= 1 - facts.settings.level:
         return named, []
-    left = [name for name in candidates if name not in stand.out]
+    left = _unbeaten(facts, candidates, candidates)
     controls = [name for name, of in facts.measured_with.items() if of in left]
     return named, left + [name for name in controls if name not in left]
 

@@ -60,13 +60,10 @@ class Facts:
         """Return how the time of `second` compares with that of `first`: see `verdicts.Pair`."""
         return self.comparison.verdict(first, second)
 
-    def standing(self, candidates: Sequence[Name], by: Sequence[Name] | None = None) -> Standing:
-        """Return how candidates stand against the fastest of them.
-
-        by: those of which one has to be faster than what is out; None: all.
-        """
+    def standing(self, candidates: Sequence[Name]) -> Standing:
+        """Return how candidates stand against the fastest of them."""
         names, floor = list(self.seconds), self.comparison.floor
-        return standing(names, self.comparison.looks, candidates, floor, by)
+        return standing(names, self.comparison.looks, candidates, floor)
 
 
 def facts_of(

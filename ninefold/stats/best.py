@@ -33,7 +33,6 @@ def standing(
     looks: Sequence[tuple[Differences, Settings]],
     candidates: Sequence[Name],
     floor: float = 0.0,
-    by: Sequence[Name] | None = None,
 ) -> Standing:
     """Return how the candidates stand against the best of them; what a look has shown stays.
 
@@ -47,9 +46,8 @@ def standing(
     looks: the differences of the logarithms of a measure of which less is better, and the settings,
         at each look
     floor: the noise floor, a share; a difference below it shows nothing, unless it is a tie
-    by: the candidates of which one has to be ahead of what is out; None: all
     """
-    found = [_at_look(names, *each, candidates, floor, by) for each in looks]
+    found = [_at_look(names, *each, candidates, floor) for each in looks]
     chance = {cell: max(each.chance[cell] for each in found) for cell in candidates}
     out = {cell for each in found for cell in each.out}
     leads = (each.lead for each in reversed(found) if each.lead not in out)
@@ -64,7 +62,6 @@ def _at_look(
     settings: Settings,
     candidates: Sequence[Name],
     floor: float,
-    by: Sequence[Name] | None,
 ) -> Standing:
     """What one look shows, as of `standing`."""
     # Matrices [candidate, candidate]: of the row, held against the column.
@@ -77,8 +74,6 @@ def _at_look(
         ahead[unclear] = 1.0
         near = np.where(unclear, np.maximum(near, near.T), near)
     np.fill_diagonal(ahead, 1.0)
-    if by is not None:
-        ahead[[cell not in by for cell in candidates]] = 1.0
     beaten = ahead.min(axis=0)  # by column: the smallest level at which it is not the best
     # At which the row is within `same` of the column, or that one is not the best.
     open_to = np.minimum(near, beaten)
