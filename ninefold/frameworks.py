@@ -62,4 +62,4 @@ def loader_arguments(workers: int) -> list[str]:
 
     Behind `dataloader_` they are those of Hugging Face's TrainingArguments.
     """
-    return [f"num_workers={workers}", "persistent_workers=True"]
+    return [f"num_workers={workers}", *["persistent_workers=True"] * (workers > 0)]

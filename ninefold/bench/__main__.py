@@ -182,6 +182,14 @@ def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         raise kind("--score", text, judgement.verdict, runs, "see above")
 
 
+def tell(measured: Measurements, asked: Namespace, keep: Path) -> Summary:
+    """Print what is known, and write its details."""
+    summary = Summary(measured)
+    print(summary.text(keep, asked.verbose), file=shown(asked))
+    output.write("--keep", keep / output.DETAILS, summary.details())
+    return summary
+
+
 def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     """Compare times, and print the summary. Raises the failure of a gate."""
     gates = {"--max-slowdown": asked.max_slowdown, "--max-memory": asked.max_memory}
@@ -203,14 +211,18 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
 
         trial = ChangesTrial(commands[0], options, keep)
         measured = replace(trial.run(), helps=trial.helps())
-    elif options.whole:
-        measured = WholeRuns(Measurements(commands, options), keep).run()
     else:
-        measured = Bench(Measurements(commands, options), keep).run()
-    summary = Summary(measured)
+        measured = Measurements(commands, options)
+        try:
+            (WholeRuns if options.whole else Bench)(measured, keep).run()
+        except KeyboardInterrupt:
+            turns, rounds = measured.log.turns, measured.rounds
+            turns[:] = [turn for turn in turns if turn.round < rounds]  # of complete ones
+            if rounds:
+                tell(measured, asked, keep)
+            raise
+    summary = tell(measured, asked, keep)
     failure = summary.failure
-    print(summary.text(keep, asked.verbose), file=shown(asked))
-    output.write("--keep", keep / output.DETAILS, summary.details())
     if asked.json:
         data = summary.data(failure.code if failure else 0)
         output.write("--json", asked.json, output.as_json(data))

@@ -42,7 +42,7 @@ PINNED = "DataLoader(..., pin_memory=True), and .to(DEVICE, non_blocking=True)"
 
 def of_machine(cores: int) -> list[Change]:
     """All that may help on a machine with so many cores."""
-    workers = dict.fromkeys((1 if cores < 3 else 2, min(cores, 8)))
+    workers = dict.fromkeys((0, 1 if cores < 3 else 2, min(cores, 8)))
     threads = dict.fromkeys(n for n in (1, cores // 2, cores) if n)
     return [
         *map(loader_workers, workers),
@@ -65,12 +65,12 @@ def loader_workers(count: int) -> Change:
             return "no DataLoader"
         if script["iterable"]:
             return "each worker may read all of an IterableDataset"
-        return "already there" if script["workers"] >= count else None
+        return "already there" if script["workers"] == count else None
 
     return Change(
         f"{WORKERS}={count}",
         unavailable=unavailable,
-        does=f"Loading with {counted(count, 'worker')}",
+        does=f"Loading with {counted(count, 'worker') if count else 'no worker'}",
         line=f"DataLoader(..., {', '.join(loader_arguments(count))})",
         in_framework={"accelerate": f"num_workers={count}, or dataloader_num_workers={count}"},
         where="loader",

@@ -108,7 +108,10 @@ def of_first_steps(first: str, compared: Mapping[str, Any]) -> Iterator[str]:
         if data["kind"] == "equal":
             equal.setdefault(data["steps"], []).append(name)
         elif data["kind"] == "rounding":
-            yield f"{name} computes what {first} does, but for rounding. {data['text']}"
+            until = data["text"].partition(" At step ")[
+                0
+            ]  # what has grown further is rounding, too
+            yield f"{name} computes what {first} does, but for rounding. {until}"
         else:
             yield f"{name} does not compute what {first} does. {data['text']}"
     for steps, names in equal.items():

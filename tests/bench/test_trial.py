@@ -127,6 +127,9 @@ def script(**named: object) -> Script:
     [
         ("workers=2", {"workers": 2}, "already there"),
         ("workers=2", {"workers": 1}, None),
+        ("workers=2", {"workers": 4}, None),
+        ("workers=0", {"workers": 4}, None),
+        ("workers=0", {}, "already there"),
         ("workers=2", {"workers": None}, "no DataLoader"),
         ("workers=2", {"iterable": True}, "each worker may read all of an IterableDataset"),
         ("threads=2", {}, "already there"),

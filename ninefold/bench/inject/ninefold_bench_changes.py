@@ -46,7 +46,7 @@ def change(module, calls, steps):
             steps.ends.append(end)
     if name == "torch.utils.data.dataloader":
         if LOOKS or "workers" in WANTED:
-            see_loaders(module.DataLoader, int(WANTED.get("workers", 0)))
+            see_loaders(module.DataLoader, WANTED.get("workers"))
         if "no reading" in WANTED:
             read_no_more(module.DataLoader)
     if name == "torch.nn.parallel.distributed" and "no averaging" in WANTED:
@@ -107,7 +107,7 @@ def is_after_first_step():
 
 
 def see_loaders(loader, workers):
-    """Have loaders that read in fewer processes read in so many."""
+    """Have loaders read in so many processes; None: in as many as they do."""
     make, begin, lines = loader.__init__, loader.__iter__, {}
 
     @functools.wraps(make)
@@ -116,8 +116,11 @@ def see_loaders(loader, workers):
         dataset = given.get("dataset")
         # A framework makes a loader of its own for the dataset of the script's.
         lines[id(dataset)] = lines.get(id(dataset)) or line_of_script()
-        if given.get("num_workers", 0) < workers and not iterates(dataset):
-            given.update(num_workers=workers, persistent_workers=True)
+        if workers is not None and not iterates(dataset):
+            given.update(num_workers=int(workers), persistent_workers=workers != "0")
+            if workers == "0":  # which go with workers alone
+                for name in ("prefetch_factor", "multiprocessing_context", "timeout"):
+                    given.pop(name, None)
         made_as(make, given)
 
     @functools.wraps(begin)
