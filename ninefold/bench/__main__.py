@@ -173,7 +173,7 @@ def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         answer = score.compare(commands, rule, keep)
         judgement = answer.judgement
         more = [judgements.add(judgement, commands)] if judgements else []
-    print(answer.text(None if asked.verbose else NOTES, more), file=shown(asked))
+    print(answer.text(None if asked.verbose else NOTES, more), file=shown(asked), flush=True)
     if asked.json:
         output.write("--json", asked.json, output.as_json(answer.data()))
     kind = {score.DISCARD: Slower, score.MORE: Undecided}.get(judgement.verdict)
@@ -185,7 +185,7 @@ def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
 def tell(measured: Measurements, asked: Namespace, keep: Path) -> Summary:
     """Print what is known, and write its details."""
     summary = Summary(measured)
-    print(summary.text(keep, asked.verbose), file=shown(asked))
+    print(summary.text(keep, asked.verbose), file=shown(asked), flush=True)
     output.write("--keep", keep / output.DETAILS, summary.details())
     return summary
 

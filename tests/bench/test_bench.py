@@ -390,12 +390,12 @@ def test_a_killed_bench_leaves_no_process_and_no_folder(scripts, seconds):
 @pytest.mark.slow
 def test_ctrl_c_tells_what_complete_rounds_have_shown(scripts):
     bench = scripts.start(*QUICK, "--minutes=5", "--same=0.0001", "--keep=k", FAST, FAST)
-    wait_until(lambda: [*scripts.folder.glob("k/*/B/2.log")], bench)  # of the second round
+    wait_until(lambda: [*scripts.folder.glob("k/B/2.log")], bench)  # of the second round
     bench.send_signal(signal.SIGINT)
     out, err = bench.communicate(timeout=60)
     assert bench.returncode == 130, err
     assert re.search(r"^B +\d", out, re.MULTILINE)
-    assert [*scripts.folder.glob("k/*/details.md")]
+    assert (scripts.folder / "k" / "details.md").exists()
 
 
 def test_a_python_that_imports_no_torch_is_as_it_was(scripts):

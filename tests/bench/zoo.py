@@ -63,7 +63,7 @@ def loader(**options: Any) -> DataLoader[Any]:
 
 class Slow(Dataset[Any]):
     def __len__(self) -> int:
-        return 512
+        return 256
 
     def __getitem__(self, index: int) -> Any:
         time.sleep(0.002)
