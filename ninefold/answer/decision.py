@@ -95,7 +95,7 @@ def best_of(facts: Facts, candidates: Sequence[Name]) -> tuple[Name, Standing]:
 
 
 def left_of_best(facts: Facts) -> tuple[Name | None, list[Name]]:
-    """Return who is the best so far, and who is measured further until that is decided.
+    """Return who is the best so far, and who is measured further until that is decided: then none.
 
     Whoever is not shown to have a worse score may be the best. The controls of those that are left
     are measured with them.
@@ -110,7 +110,7 @@ def left_of_best(facts: Facts) -> tuple[Name | None, list[Name]]:
     named, stand = best_of(facts, candidates)
     if stand.chance[named] >= 1 - facts.settings.level:
         return named, []
-    left = _unbeaten(facts, candidates, candidates)
+    left = _unbeaten(facts, candidates, candidates) or [named]
     controls = [name for name, of in facts.measured_with.items() if of in left]
     return named, left + [name for name in controls if name not in left]
 

@@ -71,7 +71,8 @@ def loader_workers(count: int) -> Change:
         f"{WORKERS}={count}",
         unavailable=unavailable,
         does=f"Loading with {counted(count, 'worker') if count else 'no worker'}",
-        line=f"DataLoader(..., {', '.join(loader_arguments(count))})",
+        line=f"DataLoader(..., {', '.join(loader_arguments(count))})"
+        + (", without persistent_workers and prefetch_factor" if not count else ""),
         in_framework={"accelerate": f"num_workers={count}, or dataloader_num_workers={count}"},
         where="loader",
     )

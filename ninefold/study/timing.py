@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -117,8 +118,8 @@ class Timing(Entries):
     def _look(self) -> Look:
         """Look at what is known; leave out the cells whose times cannot change the answer.
 
-        Nothing is decided while one has no times yet, as one that failed before the study was
-        resumed.
+        Nothing is decided while one has no run that has ended, as one that failed before the study
+        was resumed.
         """
         from ninefold.answer.study import look_at  # here, because it imports SciPy
 
@@ -128,12 +129,14 @@ class Timing(Entries):
         found = look_at(recording.known_runs(), recording, pairs)
         runs = [name for entry in recording.timing for name in entry.runs]
         timed = {Path(name).name for name in runs if recording.has_ended(name)}
-        if not {cell.folder for cell in self._cells.values()} <= timed:
-            return Look(decided=False, named=found.named)
-        if not found.decided and found.left is not None:
-            kept = {*found.left, found.named}  # the answer promises the time of that one
+        untimed = {name for name, cell in self._cells.items() if cell.folder not in timed}
+        if found.left is not None and (untimed or not found.decided):
+            # The answer promises the time of the named one.
+            kept = {*found.left, found.named, *untimed}
+            if untimed:
+                kept.add(self._plan.timed[0].name)  # which speedups are over
             self._cells = {name: cell for name, cell in self._cells.items() if name in kept}
-        return found
+        return replace(found, decided=found.decided and not untimed)
 
     def _forget_failures(self) -> None:
         """Take failed runs of cells that are timed again out of their rounds, to superseded/."""
