@@ -118,7 +118,7 @@ def wrong_refusal(folder: Path, outcome: Outcome, reason: str) -> list[str]:
         mount = mount.parent
     line = (
         rf"error: checkpoint={folder}: it could not be written \({reason}\); "
-        rf"[\d.]+ [kM]B( and \d+ inodes)? needed, .+ free on {mount}; "
+        rf"[\d.]+ [kM]?B( and \d+ inodes)? needed, .+ free on {mount}; "
         r"(make room|see that it can be written to), then resume: earlier checkpoints are intact"
     )
     if outcome.code != ResourceError.code or not re.fullmatch(line, outcome.said):
