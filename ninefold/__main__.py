@@ -104,7 +104,7 @@ def compared(arguments: Sequence[str]) -> list[str]:
 
     given = dict(map(key_and_value, arguments))
     shows = any(word in ("-c", "-h", "-i") or word.startswith(SHOWING) for word in arguments)
-    if shows or "experiments" in given:
+    if shows or {"experiments", "study.resume"} & {*given}:  # they say what is compared
         return list(arguments)
     sweeps = {"-m", "--multirun"} & {*arguments}
     found = axes(given.get("device", "auto"))

@@ -20,6 +20,7 @@ OPTIONS = (CONF, *sorted(EXTENSIONS.glob("*/conf")))  # the folders with files o
 
 TYPED = "NINEFOLD_TYPED"  # the program that was typed, one of PROGRAMS; unset: python train.py
 PROGRAMS = ("ninefold", "python -m ninefold")
+IN_A_CLONE = "python train.py"
 PATH = "NINEFOLD_PATH"  # JSON: sys.path of the process that starts another one
 
 
@@ -42,6 +43,12 @@ def typed_as(command: str) -> str:
     if command in ("train", "evaluate"):
         return f"python {command}.py"
     return f"python -m ninefold{'.' if command == 'report' else ' '}{command}"
+
+
+def trained_with(command: str | None) -> str:
+    """What was typed for `train` in a recorded command, which may come from anybody."""
+    known = (f"{program} train" for program in PROGRAMS)
+    return next((typed for typed in known if f"{command} ".startswith(f"{typed} ")), IN_A_CLONE)
 
 
 def see(group: str = "") -> str:

@@ -15,6 +15,7 @@ from ninefold.answer.needed import rounds_for_best, seeds_for_scores
 from ninefold.answer.runs import finite
 from ninefold.answer.study_facts import StudyFacts
 from ninefold.numbers import counted, listed_and
+from ninefold.places import trained_with
 from ninefold.stats.verdicts import OPEN
 from ninefold.study_record import StudyRecord
 from ninefold.words import key_of
@@ -113,9 +114,12 @@ class NextSteps:
         return {"study.budget": "null"} if ends else {}
 
     def _step(self, words: Mapping[str, str], minutes: float | None, text: str) -> NextStep:
-        """The study's command with these keys in place of its own, and no folder but theirs."""
+        """The command that goes on with the study, with these keys; its own one of a recording."""
         if self.folder:
-            words = {"study.resume": self.folder, **words}
+            trust = {"trust": "true"} if self.sweep.trust else {}
+            words = {"study.resume": self.folder, **trust, **words}
+            command = shlex.join(f"{key}={value}" for key, value in words.items())
+            return NextStep(f"{trained_with(self.command)} {command}", minutes, text)
         try:
             kept = shlex.split(self.command)
         except ValueError:

@@ -257,7 +257,8 @@ class StudyKeys(Section, kw_only=True):
     """Minutes of full training runs: another round starts if it is expected to end in time;
     null: no limit."""
     resume: StudyFolder = None
-    """Folder of an interrupted study to resume."""
+    """Folder of a study to go on with; without -m with the words that began it, and the command's
+    own."""
 
 
 class ReportKeys(Section, kw_only=True):

@@ -1,5 +1,7 @@
 """like=FOLDER: the words with which a study or a run was made, before those of the command.
 
+study.resume=FOLDER, without -m, stands for them too, with what only that study swept and measured.
+
 Hydra stores them (multirun.yaml, .hydra/hydra.yaml), with the folder they were typed in and the
 places where it looked for options. The command wins: its keys replace the stored ones, and another
 option of a group replaces what was set in that group. Without trust=true the words may only choose
@@ -29,12 +31,13 @@ from ninefold.errors import ConfigError, error_text
 from ninefold.files import read_json, read_text
 from ninefold.study_record import FILE as STUDY
 from ninefold.study_record import StudyRecord
-from ninefold.types import spelled
 from ninefold.words import as_text, as_value, key_of
 
-KEY = "like"
+KEY, RESUMED = "like", "study.resume"
 # What was for that one study or run alone.
 LEFT_OUT = ("hydra", "resume", "numerics", "profile", "dataset.download", *rules.COMMAND_SECTIONS)
+# What was for that one command alone, of those that go on with a study.
+OF_COMMAND = (KEY, RESUMED, "trust", "hydra.mode", "hydra.sweep.dir", search_path.SEARCHED)
 PATHS = ("dataset.root", "dataset.cache_dir", "init")  # of one that was typed elsewhere
 ONE_RUN = ("hydra.mode=RUN", "~study")  # of an experiment that describes a study
 
@@ -55,16 +58,21 @@ class Stored:
     places: list[str]
     options: dict[str, list[str]]
 
-    def kept(self, given: Sequence[Override]) -> list[Override]:
-        """The words that hold beside those of a command: neither swept nor replaced by these."""
+    def kept(self, given: Sequence[Override], resumes: bool = False) -> list[Override]:
+        """The words that hold beside those of a command, which replaces its own.
+
+        resumes: whether it goes on with the study, so that they include what was swept.
+        """
         keys = {_key(each) for each in given}
         chosen = {key: _option(each) for each in given if (key := _key(each)) in self.options}
         choices = {group: each[0] for group, each in self.options.items() if each} | chosen
 
         def holds(word: Override) -> bool:
             key, group = _key(word), _key(word).partition(".")[0]
-            if key in keys or word.is_sweep_override() or is_any_of(key, LEFT_OUT):
+            if key in keys or is_any_of(key, OF_COMMAND if resumes else LEFT_OUT):
                 return False
+            if word.is_sweep_override():
+                return resumes
             if key != group and group in chosen and chosen[group] not in self.options[group]:
                 return False
             text = word.input_line or ""
@@ -93,28 +101,40 @@ class Stored:
 
 
 def expanded(arguments: Sequence[str]) -> list[str]:
-    """The arguments of a command, with the words that its like= stands for. Raises ConfigError."""
-    own = [number for number, word in enumerate(arguments) if key_of(word) == KEY]
+    """The arguments of a command, with the words that its like= and its study.resume= stand for.
+
+    Raises ConfigError.
+    """
+    found = _expanded(arguments, KEY)
+    if RESUMED not in map(key_of, found) or flags_of(found).multirun:
+        return found
+    return ["-m", *_expanded(found, RESUMED)]
+
+
+def _expanded(arguments: Sequence[str], name: str) -> list[str]:
+    """The arguments with the words that one of the two keys stands for."""
+    own = [number for number, word in enumerate(arguments) if key_of(word) == name]
     if not own:
         return list(arguments)
-    rest = [word for word in arguments if key_of(word) != KEY]
+    resumes = name == RESUMED
+    rest = [word for word in arguments if resumes or key_of(word) != KEY]
     folder = parsed([arguments[own[-1]]])[0].value()
     if folder is None:
         return rest
-    flags, stored = flags_of(rest), read(Path(str(folder)))
+    flags, stored = flags_of(rest), read(Path(str(folder)), name)
     given = parsed(flags.overrides)
-    kept, relocated = stored.kept(given), stored.paths(given)
+    kept, relocated = stored.kept(given, resumes), stored.paths(given)
     trusted = any(_key(each) == "trust" and each.value() is True for each in given)
     if not trusted and (odd := next(_refused(stored, kept, relocated, flags), None)):
         wrong = f"it has {odd}, which is not in conf/"
         do = "add trust=true if you made it, or name another"
-        raise ConfigError(KEY, folder, wrong, untrusted.WITHOUT_TRUST, do)
+        raise ConfigError(name, folder, wrong, untrusted.WITHOUT_TRUST, do)
     keys = {_key(each) for each in given}
     words = [word.input_line or "" for word in kept if _key(word) not in relocated]
     words += [f"{key}={as_value(path)}" for key, path in relocated.items()]
-    if (threads := stored.threads) is not None and "threads" not in keys:
+    if not resumes and (threads := stored.threads) is not None and "threads" not in keys:
         words = [word for word in words if key_of(word) != "threads"] + [f"threads={threads}"]
-    if STUDIES in map(key_of, words) and not flags.multirun:
+    if not resumes and STUDIES in map(key_of, words) and not flags.multirun:
         words += [word for word in ONE_RUN if key_of(word) not in keys]
     if places := list(dict.fromkeys(stored.places)):
         mine = search_path.listed(rest)
@@ -124,14 +144,14 @@ def expanded(arguments: Sequence[str]) -> list[str]:
 
 
 def needs_trust(folder: Path) -> bool:
-    """Return whether like=FOLDER needs trust=true. Raises ConfigError."""
-    stored = read(folder)
-    nothing = Namespace(config_dir=None, overrides=[])
-    return next(_refused(stored, stored.kept(()), stored.paths(()), nothing), None) is not None
+    """Return whether like=FOLDER, or study.resume=FOLDER, needs trust=true. Raises ConfigError."""
+    stored, nothing = read(folder), Namespace(config_dir=None, overrides=[])
+    words, paths = stored.kept((), resumes=True), stored.paths(())
+    return next(_refused(stored, words, paths, nothing), None) is not None
 
 
-def read(folder: Path) -> Stored:
-    """What is stored in the folder of a study or a run. Raises ConfigError."""
+def read(folder: Path, name: str = KEY) -> Stored:
+    """What is stored in the folder of a study or a run. Raises ConfigError of the key `name`."""
     try:
         return _read(folder)
     except Exception as error:  # anybody may have written it, and any value may be of any kind
@@ -139,7 +159,7 @@ def read(folder: Path) -> Stored:
         unread = f"what it holds cannot be read ({error_text(error)})"
         wrong = "no study and no run is there" if nothing else unread
         allowed = "the folder of a study or a run, below outputs/, is allowed"
-        raise ConfigError(KEY, folder, wrong, allowed, "correct it") from error
+        raise ConfigError(name, folder, wrong, allowed, "correct it") from error
 
 
 def _read(folder: Path) -> Stored:
@@ -150,7 +170,7 @@ def _read(folder: Path) -> Stored:
         job, hydra = (untrusted.parse(read_text(folder / ".hydra" / name)) for name in names)
         tree = {**job, **hydra}
     settings = tree["hydra"]
-    words = parsed(map(str, settings["overrides"]["task"]))
+    words = parsed([str(word) for words in settings["overrides"].values() for word in words])
     params = (settings.get("sweeper") or {}).get("params") or {}
     runtime = settings["runtime"]
     options = {
@@ -181,19 +201,29 @@ def _refused(
     yield from (f"options in {place}" for place in stored.places if place not in known)
     yield from (f"{key}={path}" for key, path in untrusted.unknown(paths))
     for word in kept:
-        key, value, text = _key(word), word.value(), word.input_line or ""
+        key, values, text = _key(word), _values(word), word.input_line or ""
         plain = re.fullmatch(r"(~|\+{1,2})?\w[\w.]*(=.*)?", text, re.DOTALL)
-        names = value if isinstance(value, list) else [value]
+        names = [
+            name for value in values for name in (value if isinstance(value, list) else [value])
+        ]
         chooses = key in (*GROUPS, STUDIES) and all(
             isinstance(name, str) and rules.NAME.fullmatch(name) for name in names
         )
-        fetches = key.rpartition(".")[2] in untrusted.PRETRAINED and value
-        if not plain or fetches or (not chooses and any(untrusted.unknown(value, place=key))):
-            yield f"{key}={spelled(value)}"
+        fetches = key.rpartition(".")[2] in untrusted.PRETRAINED and any(values)
+        odd = any(list(untrusted.unknown(value, place=key)) for value in values)
+        if not plain or fetches or (odd and not chooses):
+            yield text
 
 
 def _key(word: Override) -> str:
     return key_of(word.input_line or "")
+
+
+def _values(word: Override) -> list[Any]:
+    """The values of a word: of a sweep each, but for an interval, which is of numbers."""
+    if word.is_sweep_override():
+        return [*word.sweep_iterator()] if word.is_discrete_sweep() else []
+    return [word.value()]
 
 
 def _option(word: Override) -> Any:

@@ -65,7 +65,7 @@ What to compare and for how long:
   study.ask=[time,score] compare accuracy too, which trains each combination once per seed
   launch.cpu_processes=N    processes of ddp and its like on a CPU, {processes} by default
   hydra.sweep.dir=FOLDER    where its files go: a new folder
-  study.resume=FOLDER       resume a comparison that was interrupted
+  study.resume=FOLDER       go on with a comparison
 
 Other groups and keys are those of training:
   {keys} [PATTERN]

@@ -14,11 +14,10 @@ from ninefold.answer.screen import NOTES
 from ninefold.answer.study import scores_are_decided
 from ninefold.errors import ConfigError, Failure, ResourceError, error_text, memory_failure
 from ninefold.files import read_bytes, write_durably, write_text
-from ninefold.places import ROOT, typed_as
+from ninefold.places import IN_A_CLONE, ROOT, typed_as
 from ninefold.report.builder import answer_of, build
 from ninefold.report.data.csv_files import MAX_BYTES
 from ninefold.report.data.recording import RECORDED, Recording, find_recording, record
-from ninefold.report.data.retrain_command import DEFAULT
 from ninefold.report.render.console import console_text
 from ninefold.report.render.templates import figure, page, report_text
 from ninefold.report.tree import Report, write_report
@@ -182,7 +181,7 @@ def _derive(recording: Recording, target: Path, most: int | None, resumes: bool)
 def typed_in(folder: Path) -> str:
     """What the user of this process types for `train` in `folder`, for a shell."""
     typed, ours = typed_as("train"), ROOT / "train.py"
-    if typed != DEFAULT:
+    if typed != IN_A_CLONE:
         return typed
     with suppress(OSError):
         if (folder / "train.py").samefile(ours):

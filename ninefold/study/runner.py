@@ -147,6 +147,11 @@ class Study:
         return self._recording.folder
 
     @property
+    def trust(self) -> bool:
+        """Whether the words that began it need trust=true."""
+        return self._recording.trust
+
+    @property
     def cut_short(self) -> bool:
         """Whether the budget ended it."""
         return self._schedule.cut_short

@@ -203,15 +203,16 @@ def finish(folder: Path, study: str | None, runs: Runs, started: float, resumes:
 
 
 def resume_command(study: Study, argv: Sequence[str]) -> str:
-    """The command that resumes a study that was started with `argv`."""
-    replaced = ["study.resume", "hydra.sweep.dir", *["study.budget"] * study.cut_short]
-    words = [word for word in argv if key_of(word) not in replaced]
-    if study.cut_short:
-        words.append("study.budget=null")  # the study's configuration may have a budget, too
+    """The command that resumes a study, whose last command had the arguments `argv`."""
     folder = study.folder
     with suppress(ValueError):
         folder = folder.relative_to(Path.cwd())
-    words.append(f"study.resume={as_value(str(folder))}")
+    words = [f"study.resume={as_value(str(folder))}", *["trust=true"] * study.trust]
+    if any(key_of(word) == "study.resume" for word in argv):  # what it changed is to stay
+        words = [*argv]
+    if study.cut_short:
+        words = [word for word in words if key_of(word) != "study.budget"]
+        words.append("study.budget=null")
     return typed(words)
 
 

@@ -503,9 +503,7 @@ def test_a_study_that_was_stopped_has_the_command_that_resumes_it(tmp_path):
     answer = built(recording).answer
     assert answer.lead == "No answer yet: none, fp32 has no run that ended well."
     assert answer.surer is not None
-    assert answer.surer.command == (
-        "python train.py -m amp=fp32,autocast study.resume=outputs/mine"
-    )
+    assert answer.surer.command == "python train.py study.resume=outputs/mine"
 
 
 def test_what_is_open_after_the_last_timing_round_has_a_command_that_adds_to_it():
@@ -515,19 +513,21 @@ def test_what_is_open_after_the_last_timing_round_has_a_command_that_adds_to_it(
     ]
     rounds = [entry(n, [run.folder for run in runs if run.round == n]) for n in range(6)]
     sweep = {
-        "command": "ninefold train experiments=mine study.resume=x", "timing": rounds,
+        "command": "ninefold train experiments=mine dataset.root=... study.resume=x",
+        "timing": rounds,
         "settings": {"study": {"ask": ["time"], "time_budget": 3}}, "timing_ended": "budget",
         "timing_seconds": 180.0,
     }  # fmt: skip
     surer = answer_of(runs, sweep=sweep, report_folder="outputs/a b/report").surer
     assert surer is not None
-    assert surer.command == (
-        "ninefold train experiments=mine 'study.resume=outputs/a b' study.time_budget=6"
-    )
+    assert surer.command == "ninefold train 'study.resume=outputs/a b' study.time_budget=6"
     assert surer.minutes == 3
     recorded = answer_of(runs, sweep=sweep, report_folder="experiments/mine/here").surer
     assert recorded is not None
-    assert recorded.command == "ninefold train experiments=mine study.time_budget=6"
+    assert recorded.command == (
+        "ninefold train experiments=mine dataset.root=DATASET_ROOT study.time_budget=6"
+    )
+    assert recorded.text.endswith(" Put your own path in place of DATASET_ROOT.")
     assert (
         answer_of(runs, sweep={**sweep, "timing_ended": "rounds"}, report_folder="x/report").surer
         is None

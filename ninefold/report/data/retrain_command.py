@@ -16,13 +16,11 @@ from ninefold.answer.cell import Cell
 from ninefold.answer.grouping import groups, largest_first
 from ninefold.answer.runs import Run, name_of
 from ninefold.config.rules import CALLED
-from ninefold.places import PROGRAMS, ROOT
+from ninefold.places import ROOT, trained_with
 from ninefold.report.data.recording import Recording
 from ninefold.result import cell_name
 from ninefold.study_record import StudyRecord
 from ninefold.words import as_value, key_and_value
-
-DEFAULT = "python train.py"
 
 
 def train_command(recording: Recording, cell: Cell, typed: str | None = None) -> str | None:
@@ -56,12 +54,6 @@ def words_of(runs: Sequence[Run], cell: Cell, sweep: StudyRecord, own: bool) -> 
         chosen["batch_size"] = str(first[0].batch_size)
     words = [f"{key}={value}" for key, value in chosen.items()]
     return words if own or all(map(_is_harmless, words)) else None
-
-
-def trained_with(command: str | None) -> str:
-    """Return what was typed for `train` in a recorded command, which may come from anybody."""
-    known = (f"{program} train" for program in PROGRAMS)
-    return next((typed for typed in known if f"{command} ".startswith(f"{typed} ")), DEFAULT)
 
 
 def _path() -> str:
