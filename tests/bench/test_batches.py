@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
-import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
@@ -23,7 +20,6 @@ from ninefold.bench.summary import Summary
 from ninefold.errors import ConfigError
 from tests.bench.test_same import training
 from tests.bench.test_strategies import BY_DDP, rank
-from tests.conftest import Shell
 
 A, B, C = (Command(f"python {name}.py", name) for name in "ABC")
 
@@ -319,81 +315,3 @@ def test_only_what_can_compute_the_same_is_held_against_it() -> None:
     assert compared(found).keys() == {"B"}
     found.examples.update({"A": 1.0, "B": 4.0})
     assert compared(found) == {}
-
-
-TRAIN = """
-import sys
-import torch
-from torch import nn
-
-batch, nodes = map(int, sys.argv[1:])
-torch.set_num_threads(1)
-model = nn.Sequential(*(nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(40)))
-optimizer = torch.optim.SGD(model.parameters(), 1e-3)
-while True:
-    optimizer.zero_grad()
-    rows = batch + nodes * int(torch.randint(9, (1,)))
-    model(torch.randn(rows, 16)).square().mean().backward()
-    optimizer.step()
-"""
-
-
-def bench(shell: Shell, *words: str) -> tuple[str, dict[str, Any]]:
-    """What is said of commands that train in batches, and as data."""
-    (shell.folder / "train.py").write_text(TRAIN)
-    options = ("--minutes=1.5", "--json=found.json")
-    done = shell.run("-m", "ninefold", "bench", *options, *words)
-    assert done.returncode in (0, 9), done.stderr
-    return done.stdout, json.loads((shell.folder / "found.json").read_text())
-
-
-@pytest.mark.slow
-def test_the_batch_that_takes_more_examples_a_second_is_named_though_its_steps_take_longer(
-    shell: Shell,
-) -> None:
-    said, found = bench(shell, "--each=b=16,256", f"{sys.executable} train.py {{b}} 0")
-    told = r"b=256 is [\d.]+ times as fast as b=16 in examples a second \(.*\); its steps take "
-    assert re.match(told, said)
-    assert "\nA step of b=256 takes 16 times as many examples as one of b=16: speedups" in said
-    assert "; next: use b=256. Details: " in said
-    assert "compute" not in said
-    assert [each["examples"] for each in found["commands"]] == [16, 256]
-    a, b = (each["seconds"] for each in found["commands"])
-    assert found["pairs"][0]["speedup"] == pytest.approx(16 * a / b, rel=0.05)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("nodes", [0, 1])
-def test_batches_of_equal_size_are_compared_by_steps_and_nothing_is_said(
-    shell: Shell, nodes: int
-) -> None:
-    said, found = bench(shell, *[f"{sys.executable} train.py 32 {nodes}"] * 2)
-    assert "in examples" not in said
-    assert [each["examples"] for each in found["commands"]] == [None if nodes else 32] * 2
-
-
-HALF = """
-import sys, torch
-from torch import nn
-
-net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
-optimizer = torch.optim.SGD(net.parameters(), 1e-3)
-scaler = torch.amp.GradScaler("cpu", enabled=sys.argv[1] == "scaled")
-while True:
-    with torch.autocast("cpu", torch.float16):
-        loss = net(torch.randn(16, 8)).float().square().mean()
-    optimizer.zero_grad()
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
-"""
-
-
-@pytest.mark.slow
-def test_fp16_without_a_grad_scaler_is_noted(shell: Shell) -> None:
-    (shell.folder / "half.py").write_text(HALF)
-    commands = [f"{sys.executable} half.py {how}" for how in ("scaled", "unscaled")]
-    done = shell.run("-m", "ninefold", "bench", "-v", "--minutes=0.5", *commands)
-    assert done.returncode in (0, 9), done.stderr
-    noted = [line for line in done.stdout.splitlines() if "without a GradScaler" in line]
-    assert noted == ["B computes in fp16 without a GradScaler: small gradients become zero."]

@@ -115,22 +115,6 @@ def test_one_command_at_a_time_takes_its_first_step_on_a_gpu(scripts):
 
 
 @pytest.mark.slow
-def test_each_command_is_told_against_the_first_whichever_is_the_fastest(scripts):
-    names = [f"--name={name}" for name in ("first", "second", "third")]
-    options = ("--minutes=0.6", "--json=found.json", *names)
-    done = scripts.run(*QUICK, *options, SLOW, FAST, f"{SLOW} again", code=0)
-    told = done.stdout.splitlines()[0]
-    assert re.match(r"second is [2-4]\.\d+ times as fast as first \(", told)
-    rows = {line.split()[0]: line.split()[2] for line in done.stdout.splitlines()[3:6]}
-    assert rows["first"] == "1"
-    assert 2 < float(rows["second"]) < 4
-    assert 0.8 < float(rows["third"]) < 1.25
-    again = scripts.run(*QUICK, "--minutes=0.5", FAST, SLOW, code=0)
-    assert re.match(r"B is slower than A: 0\.[2-5]\d+ times as fast \(", again.stdout)
-    assert "; next: use A. Details: " in again.stdout
-
-
-@pytest.mark.slow
 def test_a_terminal_shows_who_has_started_and_what_is_known_so_far(scripts):
     terminal, end = pty.openpty()
     bench = scripts.start(*QUICK, FAST, SLOW, stderr=end)

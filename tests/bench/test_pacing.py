@@ -1,9 +1,8 @@
-"""Commands whose steps wait for a clock, or are fed from outside, get no verdict by turns."""
+"""Commands whose steps wait for a clock get no verdict by turns."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from tests.conftest import Shell
 
 STEPS = """
-import os, sys, time
+import sys, time
 
 def step():
     kind, now = sys.argv[1], time.perf_counter()
@@ -22,9 +21,6 @@ def deadline(now):
     DUE[:] = [(DUE or [time.time()])[0] + 0.02]
     time.sleep(max(0.0, DUE[0] - time.time()))
 
-def fed(now):
-    os.read(FEED[0] if FEED else FEED.append(os.open(sys.argv[2], os.O_RDONLY)) or FEED[0], 1)
-
 def cold(now):
     time.sleep(0.003 + 0.02 * (now - LAST[0] > 0.05 if LAST else 1))
 
@@ -32,24 +28,16 @@ def longer(now):
     COUNT[0] += 1
     time.sleep(0.002 + 1e-5 * COUNT[0])
 
-DUE, FEED, LAST, COUNT = [], [], [], [0]
-STEPS = {each.__name__: each for each in (deadline, fed, cold, longer)}
+DUE, LAST, COUNT = [], [], [0]
+STEPS = {each.__name__: each for each in (deadline, cold, longer)}
 """
 TRAIN = "import steps\n\nwhile True:\n    steps.step()\n"
-FEEDING = """
-import os, sys, time
-pipes = [os.open(path, os.O_RDWR | os.O_NONBLOCK) for path in sys.argv[1:]]
-while True:
-    time.sleep(0.02)
-    for pipe in pipes:
-        os.write(pipe, b"x")
-"""
 QUICK = ("-m", "ninefold", "bench", "--step=steps:step")
 
 
 @pytest.fixture
 def scripts(shell: Shell) -> Shell:
-    for name, text in (("steps", STEPS), ("train", TRAIN), ("feeding", FEEDING)):
+    for name, text in (("steps", STEPS), ("train", TRAIN)):
         (shell.folder / f"{name}.py").write_text(text)
     return shell
 
@@ -74,23 +62,6 @@ def test_steps_that_wait_for_a_deadline_get_no_verdict_and_a_line_says_what_does
     assert [(pair["low"], pair["verdict"]) for pair in found["pairs"]] == [(None, "too few rounds")]
     assert "Not decided: " in (scripts.folder / "found.md").read_text()
     assert scripts.survivors() == []
-
-
-@pytest.mark.slow
-def test_steps_that_are_fed_from_outside_leave_a_gate_undecided(scripts: Shell) -> None:
-    pipes = [str(scripts.folder / name) for name in ("one", "two")]
-    for pipe in pipes:
-        os.mkfifo(pipe)
-    feeding = scripts.spawn([sys.executable, "feeding.py", *pipes])
-    gate = ("--minutes=0.4", "--max-slowdown=10%", "--json=found.json")
-    try:
-        done = scripts.run(*QUICK, *gate, *(command("fed", pipe) for pipe in pipes), code=9)
-    finally:
-        feeding.kill()
-        feeding.communicate()
-    assert "steps catch up after a pause" in done.stderr
-    found = json.loads((scripts.folder / "found.json").read_text())
-    assert (found["exit"], found["gate"]["verdict"]) == (9, "undecided")
 
 
 @pytest.mark.slow

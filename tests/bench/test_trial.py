@@ -432,17 +432,3 @@ def test_items_that_wait_are_read_by_workers_in_the_line_that_is_named(shell):
     best, *_ = json.loads(file.read_text())["changes"]
     assert best["name"].startswith("workers=")
     assert best["low"] > 1.2
-
-
-@pytest.mark.slow
-def test_a_change_that_fails_is_left_out_and_the_others_are_tried(shell):
-    fails = (
-        "import os\nassert os.environ.get('NINEFOLD_BENCH_CHANGES') != 'workers=1', 'no worker'\n"
-    )
-    (shell.folder / "train.py").write_text(fails + SLOW_ITEMS)
-    done = shell.run(
-        "-m", "ninefold", "bench", "-v", "--try", "--minutes=0.5", f"{sys.executable} train.py"
-    )
-    assert done.returncode in (0, 9), done.stderr
-    assert "workers=1 was left out: it ended with code 1" in done.stdout
-    assert "no worker" in done.stdout
