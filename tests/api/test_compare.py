@@ -146,27 +146,6 @@ def test_a_metric_that_is_no_number_for_each_example_is_told_before_anything_is_
     assert {cell["mean"] for cell in known} == {None}
 
 
-OF_MANY_SHAPES = """
-class Boxes(Rows):
-    def __getitem__(self, number):
-        return X[number], {"boxes": torch.zeros(number % 3 + 1, 4)}
-
-try:
-    ninefold.compare(Net, Boxes(), None, forward=lambda model, batch: None, folder="made")
-except Exception as error:
-    print("raised", error)
-"""
-
-
-def test_items_of_other_shapes_are_told_in_one_line_before_any_cell_starts(shell: Shell) -> None:
-    done = ran(shell, DEFINED + OF_MANY_SHAPES)
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("raised")]
-    assert "item 1 makes no batch with item 0; RuntimeError: stack expects each tensor" in line
-    assert "give a DataLoader whose collate_fn does it" in line
-    assert done.stderr.count("error:") == 1
-    assert not (shell.folder / "made" / "timing").exists()
-
-
 DETECTOR = """
 class Detector(Net):
     def forward(self, rows, targets=None):

@@ -1,18 +1,13 @@
-"""ninefold.compare in the kernel of a notebook: it shows, changes nothing, can be interrupted."""
+"""ninefold.compare in the kernel of a notebook: it shows, and changes nothing."""
 
 from __future__ import annotations
 
 import json
-import os
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from queue import Empty
 from typing import Any
 
 import nbformat
 import pytest
-from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
 from tests.conftest import ROOT, Shell
@@ -119,50 +114,3 @@ def test_the_notebook_of_the_documentation_shows_what_it_does(place: Path) -> No
         cell["source"] = cell["source"].replace("minutes=2", "minutes=0.05")
     done = executed(stored, place)
     assert [shown(cell) for cell in done.cells if cell.cell_type == "code"] == before
-
-
-@pytest.fixture
-def kernel(place: Path) -> Iterator[Any]:
-    manager = KernelManager()
-    manager.start_kernel(cwd=str(place), env=dict(os.environ))
-    client = manager.client()
-    client.start_channels()
-    client.wait_for_ready(timeout=120)
-    yield manager, client
-    client.stop_channels()
-    manager.shutdown_kernel(now=True)
-
-
-def begun(client: Any, place: Path) -> None:
-    """Have a kernel compare, and wait until it measures."""
-    client.execute(DEFINED + "\ncompare('made', minutes=3)")
-    ends = time.monotonic() + 240
-    while not list(place.glob("made/timing/0/*")):
-        assert time.monotonic() < ends
-        messages(client, 0.5)
-
-
-def messages(client: Any, seconds: float) -> list[Any]:
-    found, ends = [], time.monotonic() + seconds
-    while (left := ends - time.monotonic()) > 0:
-        try:
-            found.append(client.get_iopub_msg(timeout=left))
-        except Empty:
-            break
-        if found[-1]["msg_type"] == "error":
-            break
-    return found
-
-
-def test_the_button_interrupts_a_comparison_and_the_kernel_goes_on(
-    kernel: Any, place: Path, shell: Shell
-) -> None:
-    manager, client = kernel
-    begun(client, place)
-    manager.interrupt_kernel()
-    (error,) = [each for each in messages(client, 120) if each["msg_type"] == "error"]
-    assert error["content"]["ename"] == "KeyboardInterrupt"
-    assert "study.resume=made" in error["content"]["evalue"]
-    left = [pid for pid in shell.survivors() if pid != manager.provisioner.pid]
-    assert left == []
-    assert client.execute_interactive("1 + 1", timeout=60)["content"]["status"] == "ok"
