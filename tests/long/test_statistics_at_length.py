@@ -194,22 +194,6 @@ def test_a_difference_of_just_the_share_is_seldom_called_a_tie() -> None:
         assert ties / count <= 0.035
 
 
-def test_more_rounds_settle_more() -> None:
-    count, shares = 500, []
-    for rounds in (5, 7, 10):
-        ties, level, safe = 0, 0, 0
-        for study in Truth(rounds=rounds).studies(count):
-            seen = compare(*study, Settings())
-            ties += sum(pair.verdict == "tie" for pair in seen.seconds)
-            level += sum(pair.verdict == "tie" for pair in seen.score)
-            safe += sum(one.verdict == "safe" for one in seen.safety)
-        shares.append((ties / count / 36, level / count / 36, safe / count / 8))
-        named = zip(("ties_of_seconds", "ties_of_score", "safe"), shares[-1], strict=True)
-        say(f"nothing differs, {rounds} rounds", **dict(named))
-    for settled in zip(*shares, strict=True):
-        assert sorted(settled) == list(settled)
-
-
 @pytest.mark.parametrize("noise", NOISES)
 def test_who_stops_at_the_first_difference_is_seldom_wrong(noise: str) -> None:
     least = null_p(NOISES[noise], 10, 2000, looks=(3, 4, 5, 7, 10)).min(axis=1)
