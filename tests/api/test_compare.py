@@ -243,22 +243,6 @@ def test_an_answer_goes_on_from_any_folder_for_some_minutes_and_no_strangers_doe
         ninefold.Answer(shell.folder / "made").resume()
 
 
-AFTER_AN_UPDATE = """
-answer = compare(parallel="none")
-record = answer.folder / "sweep.json"
-record.write_text(record.read_text().replace('"torch": "', '"torch": "0.'))
-try:
-    answer.resume()
-except ninefold.errors.ConfigError as error:
-    print("raised", error)
-"""
-
-
-def test_a_comparison_that_cannot_go_on_raises_why_and_has_no_answer(shell: Shell) -> None:
-    done = ran(shell, f"import ninefold.errors\n{DEFINED}{AFTER_AN_UPDATE}")
-    assert re.search(r"raised error: study.resume=\S+: torch=.* changed since", done.stdout)
-
-
 def test_ctrl_c_before_a_comparison_has_begun_says_the_command_that_begins_it(shell: Shell) -> None:
     process = shell.start(*as_file(shell, DEFINED + EARLY), env=environment())
     wait_until((shell.folder / "reached").exists, process)

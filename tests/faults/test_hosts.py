@@ -23,9 +23,8 @@ import pytest
 
 from ninefold.waits import poll_until
 from tests.conftest import ROOT, Shell, result
-from tests.dataset.kit import photos
 from tests.faults.hosts import ADDRESSES, CABLE, Hosts
-from tests.faults.runs import job, last_step, leftovers, reference, state_hash
+from tests.faults.runs import job, last_step, reference, state_hash
 
 TIMEOUT = 15  # launch.timeout
 SOON = 10  # seconds from an end that one host finds to that of the other; 5 where nothing else runs
@@ -176,12 +175,11 @@ def training(pair: Pair) -> Path:
     return folder
 
 
-def check(ended: dict[str, Ended], *said: str, run: Path | None = None) -> None:
-    """One line, the same on all hosts that say one, with `said` in it; result.json has it too."""
+def check(ended: dict[str, Ended], said: str) -> None:
+    """One line, the same on all hosts that say one, with `said` in it."""
     (line,) = {line for end in ended.values() for line in end.lines}
-    assert all(part in line for part in said), line
+    assert said in line, line
     assert "please report it" not in line
-    assert run is None or line in result(run)["error"]
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -196,24 +194,6 @@ def test_two_hosts_train_what_one_does(hosts, shell, references, processes):
     ranks = [[*range(processes)], [*range(processes, count)]]
     listed = [(host["name"], host["ranks"]) for host in found["environment"]["hosts"]]
     assert listed == [("nodea", ranks[0]), ("nodeb", ranks[1])]
-
-
-@pytest.mark.parametrize(("host", "victim"), [("nodea", "agent"), ("nodeb", "worker")])
-def test_a_killed_process_ends_both_hosts(hosts, shell, host, victim):
-    pair = Pair(hosts, shell, *options(*FOREVER))
-    folder = training(pair)
-    if victim == "worker":
-        pair.kill(host)
-    else:
-        pair.agents[host].kill()
-    ended = pair.wait(SOON + 20)
-    lines = [line for end in ended.values() for line in end.lines]
-    assert lines, ended
-    assert "please report it" not in "".join(lines)
-    assert last_step(folder) >= 4
-    if host == "nodeb":
-        assert result(folder)["exit_code"] == 7
-        assert not leftovers(folder)  # set A has writers that are killed, and resumed
 
 
 def test_a_hung_process_ends_the_run_after_launch_timeout(hosts, shell):
@@ -235,21 +215,6 @@ def test_other_code_of_one_host_is_refused_on_both(hosts, shell):
     check(ended, "error: hosts=nodeb: its modules of ninefold differ from nodea's (")
     assert abs(ended["nodea"].seconds - ended["nodeb"].seconds) < SOON
     assert not (shell.folder / "run").exists()
-
-
-def test_other_data_of_one_host_are_told_before_the_first_step(hosts, shell):
-    root, other = photos(shell.folder / "photos"), shell.folder / "others"
-    shutil.copytree(root, other)
-    (other / "train" / "cat" / "05.png").unlink()
-    on_photos = [
-        *("parallel=ddp", "dataset=folder", "dataset.classes=2", "dataset.shape=[3,8,8]"),
-        *("model=convnet", "batch_size=16", "epochs=1", "logger=quiet", "clock.warmup=0"),
-        *("device=cpu", "threads=1", "loader.workers=0", "hydra.run.dir=run"),
-        *(f"dataset.root={root}", f"launch.timeout={TIMEOUT}"),
-    ]
-    ended = Pair(hosts, shell, *on_photos, mounts={root: other}).wait(180)
-    check(ended, "error: hosts=nodeb: its data differ from nodea's", run=shell.folder / "run")
-    assert not last_step(shell.folder / "run")
 
 
 def test_hosts_without_common_files_train_and_evaluate(hosts, shell):

@@ -144,13 +144,6 @@ def test_a_signal_to_a_step_saves_and_is_the_exit_code_of_srun(login):
     assert result(login.folder / "run")["exit_code"] == 75
 
 
-def test_a_task_that_never_comes_ends_the_others_with_7_after_launch_timeout(login):
-    one = f"[ $SLURM_PROCID = 1 ] || exec {shlex.join([*TRAIN, *TWO, 'launch.timeout=5'])}"
-    done = login.type("srun", "-N2", "-n2", "sh", "-c", one)
-    assert done.returncode == 7, done.stderr
-    assert len(own_lines(done.stderr)) == 1
-
-
 # As docs/how-to/clusters.md has them.
 REQUEUE = "[ $code = 75 ] && scontrol requeue $SLURM_JOB_ID; exit $code"
 STEPS = f"srun --kill-on-bad-exit=0 {shlex.join([*TRAIN, *TWO])}; code=$?; {REQUEUE}"

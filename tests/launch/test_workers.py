@@ -54,49 +54,6 @@ def test_a_failure_from_a_worker_process_is_not_explained_by_elastics_own_error(
     assert "Traceback" in (shell.folder / "run" / "run.log").read_text()
 
 
-HUNG = """
-import sys, time
-from contextlib import closing
-from pathlib import Path
-from benchmarks import ours
-from ninefold.config.spec import RunSpec
-from ninefold.errors import PeerError
-from ninefold.launch import forkserver, turns
-from ninefold.tournament.plan import Turn
-from ninefold.task.classification import Classification
-
-class Hung(Classification):
-    steps = 0
-    def loss(self, output, target):
-        Hung.steps += output.requires_grad and not output.is_meta
-        if Hung.steps == 8:
-            time.sleep(300)
-        return super().loss(output, target)
-
-if __name__ == "__main__":
-    turns.OTHERS_SECONDS = 2.0
-    job = ours.job("clock.warmup=2", "logger=quiet", "task._target_=hung.Hung")
-    forkserver.start(job.resolved)
-    folder = Path("none-fp32")
-    folder.mkdir()
-    spec = RunSpec("time", job.text, folder, started=time.time())
-    with closing(turns.TurnTaker(spec, 1)) as run:
-        try:
-            run.turn(Turn("", 3, 5))
-        except PeerError as error:
-            print(error, file=sys.stderr)
-"""
-
-
-def test_a_step_that_hangs_in_a_turn_ends_it_in_one_line_though_it_has_no_peer(shell):
-    (shell.folder / "hung.py").write_text(HUNG)
-    path = f"{shell.folder}:{ROOT}:{os.environ.get('PYTHONPATH', '')}"
-    done = shell.run("hung.py", forked=True, env={"PYTHONPATH": path})
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("error: study.ask=time: none-fp32 did not answer in ")
-    assert not shell.survivors()
-
-
 ROUNDS = """
 import os, sys, time
 from pathlib import Path

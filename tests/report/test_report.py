@@ -130,15 +130,6 @@ def test_the_console_is_a_sentence_a_table_and_a_command_in_few_lines(tmp_path):
     assert re.search(r"^to be surer \(about \d+ .*\): python train.py", surer, re.MULTILINE)
 
 
-def test_that_one_cpu_thread_is_faster_is_shown_whatever_else_there_is_to_say(tmp_path):
-    runs = [result(way, model=net) for way in ("none", "dp") for net in ("convnet", "mlp")]
-    made = sweep(tmp_path, *runs, failure("ddp", "fp32"), turns=True, timing_threads=1)
-    shown = report.write(made).text
-    assert "1 of 9 runs is not ok." in shown
-    assert "A/A test" in shown
-    assert "One CPU thread is faster here." in shown
-
-
 def test_what_would_make_it_surer_repeats_no_control_characters_of_a_stranger(tmp_path):
     runs = [result(way, seed=seed, score=0.9 - 0.04 * seed)
             for way in ("none", "ddp") for seed in (0, 1)]  # fmt: skip

@@ -1,6 +1,5 @@
 """Reports of any score: a share, an error of which less is better, a negative ELBO, in its unit."""
 
-import csv
 import json
 import random
 import re
@@ -17,7 +16,6 @@ from ninefold.answer.gather import gather
 from ninefold.answer.grouping import groups, largest_first
 from ninefold.answer.measures import of_figures
 from ninefold.answer.study_turns import turns_of
-from ninefold.report.data.runs import read_csv
 from ninefold.stats.statistics import compare
 from ninefold.study_record import StudyRecord
 from ninefold.task import Figure, Score
@@ -176,32 +174,6 @@ def test_a_figure_of_unknown_kind_is_a_plain_number_without_a_direction():
     assert (gone.unit, gone.better, gone.value(runs[0])) == ("", "", None)
 
 
-def test_a_plain_number_is_none_in_a_recording_too(tmp_path):
-    r2 = study(tmp_path / "r2", Score("R2", "", "more", 0.01), 0.5, 0.001, lost=0.2)
-    assert r2.verdicts["none-autocast"] == "worse"
-    recorded = r2.text("report.md")
-    assert "less than 0.01 below none, fp32's" in recorded
-    assert "points" not in recorded
-    again = tmp_path / "again"
-    again.mkdir()
-    for name in ("runs.csv", "curves.csv", "environment.json"):
-        (again / name).write_text(r2.text(name), encoding="utf-8")
-    report.write(again)
-    assert (again / "report.md").read_text(encoding="utf-8") == recorded
-
-
-def test_runs_recorded_without_a_score_are_of_accuracy(shares, tmp_path):
-    rows = list(csv.DictReader(shares.text("runs.csv").splitlines()))
-    with (tmp_path / "runs.csv").open("w", newline="") as file:
-        kept = [name for name in rows[0] if name not in ("score_name", "scores", "tf32")]
-        table = csv.DictWriter(file, kept, extrasaction="ignore")
-        table.writeheader()
-        table.writerows(rows)
-    runs = read_csv(tmp_path / "runs.csv")
-    assert {run.noun for run in runs} == {"accuracy"}
-    assert of_figures(runs) == []
-
-
 def test_runs_with_different_scores_are_never_averaged():
     names = ("within 4 mm", "within 2 mm")
     runs = whole([run for name in names for run in runs_of({NONE: 5.0}, score_name=name)])
@@ -209,16 +181,6 @@ def test_runs_with_different_scores_are_never_averaged():
     assert [(group.score, group.ok) for group in found] == [
         ("share within 2 mm", 6), ("share within 4 mm", 6)
     ]  # fmt: skip
-
-
-def test_names_from_anybody_are_shown_as_text_only(tmp_path):
-    score = replace(MIOU, name="<img src=x>|\n$a$" + "x" * 999)
-    figures = {"<script>|$b$": ("<script>|$b$", "share", "more", 0.1)}
-    written = study(tmp_path, score, 0.5, 0.001, lost=0, figures=figures)
-    page = written.text("report.html")
-    assert "<img src=x" not in page
-    assert "<script" not in page
-    assert max(map(len, written.group["score"].split())) <= 64
 
 
 def test_groups_of_lower_error_come_first():

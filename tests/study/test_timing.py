@@ -1,11 +1,8 @@
 """Timing rounds: cells that are alive at once, train in turns and wait without using the CPU."""
 
 import json
-import math
 import os
 import re
-import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -100,13 +97,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     assert done.returncode == 0, done.stderr
     assert not shell.survivors()
     return shell.folder, done.stdout
-
-
-def again_from(folder: Path, shell: Shell) -> list[str]:
-    """Overrides that resume, in the folder of `shell`, a copy of the study in `folder`."""
-    shutil.copytree(folder / "study", shell.folder / "study")
-    given = study("parallel=none,ddp", "study.resume=study", "study.pairs=all")
-    return [text for text in given if not text.startswith("hydra.sweep.dir")]
 
 
 def turns(folder: Path) -> dict[str, list[dict[str, object]]]:
@@ -383,40 +373,6 @@ def test_a_signal_ends_all_processes_and_the_study_can_be_resumed(shell, number)
     assert [len(results) for results in turns(shell.folder).values()] == [3, 3]
 
 
-def test_a_study_of_times_is_not_resumed_with_another_configuration(shell, whole):
-    done = shell.train(*again_from(whole[0], shell), "model.net.width=5")
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("error: study.resume=")
-    assert "model.net.width=5 (was " in line
-
-
-@pytest.mark.slow
-def test_processes_that_wait_for_their_turn_use_no_cpu(shell):
-    process = shell.start(
-        str(ROOT / "train.py"), *study("parallel=none,ddp", "study.turn=3", "study.turns=1000")
-    )
-    wait_until(lambda: len(list(shell.folder.glob("study/timing/0/*/run*.log"))) == 3, process)
-    time.sleep(8)  # until all have had their first turn
-
-    def seconds(pid: int) -> float:
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except FileNotFoundError:  # it has ended
-            return math.nan
-        return (int(fields[11]) + int(fields[12])) / 100
-
-    idle = []
-    for _ in range(10):
-        before = {pid: seconds(pid) for pid in shell.processes()}
-        time.sleep(0.5)
-        took = [seconds(pid) - was for pid, was in before.items()]
-        idle.append(sum(sorted(each for each in took if not math.isnan(each))[:-2]))
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
-    assert min(idle) <= 0.05  # of all processes but the two that train
-
-
 def test_what_other_programs_use_of_the_cpus_is_told_from_ones_own():
     spin = "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
     # Its parent ends at once, so that it is nobody's.
@@ -434,17 +390,3 @@ def test_what_other_programs_use_of_the_cpus_is_told_from_ones_own():
     # A share of one CPU: it may have little of it beside other tests.
     assert every > own + 0.15 / len(os.sched_getaffinity(0))
     assert unknown.share() is None
-
-
-@pytest.mark.slow
-def test_the_command_that_makes_an_answer_surer_adds_rounds_to_the_study(shell):
-    """Of two that do the same no three rounds tell which is faster, or that neither is."""
-    done = shell.train(*study("amp=fp32,tf32", "report.same=0.001"))
-    assert done.returncode == 0, done.stderr
-    [line] = [each for each in done.stdout.splitlines() if each.startswith("to be surer (about ")]
-    first = json.loads((shell.folder / "study" / "sweep.json").read_text())
-    _, _, command = line.partition(": ")
-    again = shell.train(*shlex.split(command)[2:])
-    assert again.returncode == 0, again.stderr
-    second = json.loads((shell.folder / "study" / "sweep.json").read_text())
-    assert len(second["timing"]) > len(first["timing"])

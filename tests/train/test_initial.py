@@ -50,12 +50,14 @@ def test_a_head_can_be_left_as_drawn_whether_the_files_fits_or_not(tmp_path, cla
     assert notes[1:] == ["Randomly initialized: classifier.weight, classifier.bias."]
 
 
-def test_what_else_does_not_fit_is_still_refused(tmp_path):
+def test_what_else_does_not_fit_is_still_refused_unless_that_is_asked_for(tmp_path):
     content = network(1).state_dict()
     del content["features.0.weight"]
     torch.save(content, tmp_path / "w.pt")
     with pytest.raises(CheckpointError, match=r"1 missing \(features\.0\.weight\)"):
         load(network(2), job(tmp_path / "w.pt", ["classifier"]))
+    notes = load(network(2), job(tmp_path / "w.pt", [], partial=True))
+    assert notes[1:] == ["Randomly initialized: features.0.weight."]
     with pytest.raises(ConfigError, match=r"^error: init_without=\[clasifier\]: no parameter beg"):
         load(network(2), job(tmp_path / "w.pt", ["clasifier"]))
 

@@ -145,22 +145,6 @@ def test_a_study_of_values_goes_on_until_they_are_compared_with_each_other(tmp_p
     assert (look.decided, look.left) == (known, None)
 
 
-def test_a_real_sweep_names_the_value_and_its_folders_by_it(shell):
-    rates = ("0.0001", "0.01")
-    done = shell.train(
-        "-m", f"optimizer.lr={','.join(rates)}", "dataset.limit=128", "epochs=1", "max_steps=2",
-        "threads=1", "launch.inline=true", "hydra.sweep.dir=sweep",
-        code=0,
-    )  # fmt: skip
-    [lead] = [line for line in done.stdout.splitlines() if line.startswith("answer: ")]
-    assert lead.startswith("answer: optimizer.lr=0.")
-    assert " has the best accuracy: " in lead
-    folders = {path.name for path in (shell.folder / "sweep").iterdir() if path.is_dir()}
-    assert folders == {
-        "report", *(f"{n}_none_fp32_optimizer.lr_{rate}_seed0" for n, rate in enumerate(rates))
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize("words", [["--multirun"], ["-m", "optimizer.lr=0.1", "seed=3"]])
 def test_multirun_without_several_values_is_an_error_in_one_line(shell, words):
     done = shell.train(*words)
