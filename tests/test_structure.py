@@ -278,16 +278,10 @@ def yamls(group: str) -> set[str]:
 ASKED_ABOUT = ("parallel", "amp", "dataset", "task", "model", "logger")
 # Where a word that is also an option's name means something else, or is what PyTorch is asked for.
 OTHER_MEANINGS = {
-    ("checkpoint/store", "none"), ("task/loss", "none"), ("report/data/numerics", "folder"),
-    ("answer/numerics", "folder"),
-    ("report/data/runs", "folder"),
-    ("extensions/volumes/volumes", "masks"), ("extensions/volumes/volumes", "landmarks"),
-    ("config/untrusted", "timm"), ("config/untrusted", "torchvision"),
-    ("launch/forkserver", "torchvision"),
+    ("bench/strategies", "ddp"), ("checkpoint/store", "none"), ("task/loss", "none"),
+    ("extensions/volumes/volumes", "masks"), ("report/data/runs", "folder"),
     *(("report/loop_settings", name) for name in ("dp", "ddp", "fp32", "tf32", "bf16", "fp16")),
     *(("report/loop_settings", name) for name in ("default", "none")),
-    *(("frameworks", name) for name in ("fp32", "bf16", "fp16")), ("bench/strategies", "ddp"),
-    ("diff/kinds", "scaler"),
 }  # fmt: skip
 
 
@@ -302,65 +296,38 @@ def option_names() -> set[str]:
     return found
 
 
-def literals(node: ast.expr, known: dict[str, ast.expr]) -> Iterator[str]:
-    """The strings in an expression of constants, also by the name of a constant in `known`."""
+def literals(node: ast.expr) -> Iterator[str]:
+    """The strings in an expression of constants."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value.rstrip("- ")  # `dp-` begins the name of a cell
     elif isinstance(node, ast.Tuple | ast.List | ast.Set):
-        yield from (text for each in node.elts for text in literals(each, known))
+        yield from (text for each in node.elts for text in literals(each))
     elif isinstance(node, ast.Dict):
-        yield from (text for key in node.keys if key for text in literals(key, known))
-    elif isinstance(node, ast.Name) and node.id in known:
-        yield from literals(known[node.id], {})
+        yield from (text for key in node.keys if key for text in literals(key))
 
 
-def compared(source: str, known: dict[str, ast.expr]) -> Iterator[str]:
-    """The strings that a file compares something with, or looks it up by."""
+def compared(source: str) -> Iterator[str]:
+    """The strings that a file compares something with."""
     for node in ast.walk(ast.parse(source)):
         asked: list[ast.expr] = []
         if isinstance(node, ast.Compare):
             asked = [node.left, *node.comparators]
         elif isinstance(node, ast.MatchValue):
             asked = [node.value]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr in ("startswith", "endswith", "removeprefix", "index", "count"):
-                asked = [*node.args, node.func.value]
-            elif node.func.attr == "get":  # TABLE.get(name)
-                asked = [node.func.value]
-        elif isinstance(node, ast.Subscript):
-            asked = [node.value]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("startswith"):
+            asked = node.args
         for each in asked:
-            yield from literals(each, known)
-
-
-def constants(source: str) -> dict[str, ast.expr]:
-    """The values of the names that a file gives one at its top, as written."""
-    return {
-        target.id: node.value
-        for node in ast.parse(source).body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-
-
-def by_name() -> set[tuple[str, str]]:
-    """The module and the name of each comparison with an option's name, outside of that option."""
-    names, sources = option_names(), {m: path.read_text() for m, path in MODULES.items()}
-    own = {module: constants(source) for module, source in sources.items()}
-    found = set()
-    for module, source in sources.items():
-        known = dict(own[module])
-        for name in imported(MODULES[module]):
-            value = own.get(ours(name) or "", {}).get(last := name.rpartition(".")[2])
-            if value is not None:
-                known[last] = value
-        found |= {(module, text) for text in compared(source, known) if text in names}
-    return {(m, text) for m, text in found if m.rpartition("/")[2] != text.rpartition(".")[2]}
+            yield from literals(each)
 
 
 def test_nothing_asks_for_an_option_by_its_name_where_the_option_can_say_it():
-    found = set(by_name())
+    names = option_names()
+    found = {
+        (module, text)
+        for module, path in MODULES.items()
+        for text in compared(path.read_text())
+        if text in names and module.rpartition("/")[2] != text.rpartition(".")[2]
+    }
     assert found - OTHER_MEANINGS == set()
 
 
