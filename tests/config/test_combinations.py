@@ -4,18 +4,14 @@ import re
 
 import pytest
 
-from benchmarks import ours
 from ninefold.config.combinations import REFUSED, REFUSED_COMMANDS, WORDS, problems
 from ninefold.config.options import find
-from ninefold.errors import ConfigError
 
 IMAGES, VOLUMES = {"shape": [3, 8, 8]}, {"shape": [1, 8, 8, 8]}
 NONE = {"max_processes": 1}
 DP = {"max_processes": 1, "devices": None}
 DDP = {"max_processes": None, "devices": None}
-ADAMW, SGD = (
-    {"_target_": f"torch.optim.{name}", "fused": True, "foreach": None} for name in ("AdamW", "SGD")
-)
+SGD = {"_target_": "torch.optim.SGD", "fused": True, "foreach": None}
 
 
 @pytest.mark.parametrize("row", [*REFUSED, *REFUSED_COMMANDS], ids=lambda row: row.wrong[:40])
@@ -77,16 +73,3 @@ def test_rows_name_keys_that_there_are():
 )
 def test_what_can_be_honored_is_allowed(job):
     assert problems(job) == []
-
-
-@pytest.mark.parametrize(
-    ("job", "field"),
-    [
-        (["parallel=ddp", "parallel.static_graph=true", "accumulate=2"], "parallel.static_graph"),
-        (["parallel=dp", "parallel.devices=[0,1]", "device=cpu"], "parallel.devices"),
-    ],
-    ids=str,
-)
-def test_the_options_of_conf_have_the_keys_that_the_rows_ask_for(job, field):
-    with pytest.raises(ConfigError, match=f"error: {field}="):
-        ours.job(*job)

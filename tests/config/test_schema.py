@@ -12,7 +12,6 @@ from ninefold.config.schema import BY_OPTION, GROUPS
 from ninefold.places import option_files
 from ninefold.types import MAY_CHANGE, NO_EFFECT, accepts
 
-CONF = Path(__file__).parents[2] / "conf"
 OURS = ("parallel", "amp", "dataset", "task", "model")  # groups whose keys are all in the schema
 FILES = [path for group in GROUPS for path in option_files(group)]
 

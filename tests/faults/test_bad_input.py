@@ -83,6 +83,8 @@ MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
     # Processes and devices
     ("parallel=ddp parallel.processes=0", 2, "parallel.processes=0: ", "at least 1"),
     ("parallel=ddp parallel.processes=2", 2, "launch.inline=true: ", "2 proc"),
+    ("parallel=ddp parallel.static_graph=true accumulate=2", 2, "parallel.static_graph=true: ",
+     "DDP takes none first"),
     ("loader.workers=1000000", 2, "loader.workers=1000000: ", "not allowed"),
     ("parallel=ddp launch.cpu_processes=1000000", 2, "launch.cpu_processes=1000000: ", "most 83"),
     # Data

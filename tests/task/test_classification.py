@@ -21,7 +21,6 @@ from ninefold.task import Objective
 from ninefold.task.classification import Classification
 
 CPU = torch.device("cpu")
-ALONE = RankContext(0, 1, CPU)
 
 
 def test_the_measure_is_the_confusion_matrix():

@@ -28,7 +28,6 @@ from tests.extensions.sharded.made import Made, batch, made, network, plain
 from tests.parallel.ranks import environment, on_ranks
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
-ALONE = RankContext(0, 1, CPU)
 
 
 SLOW = pytest.mark.slow

@@ -68,11 +68,7 @@ class Unsaid(Exception):
     """Fails to say what is wrong."""
 
     def __str__(self) -> str:
-        raise {
-            "unsaid": AttributeError,
-            "unsaidctrlc": KeyboardInterrupt,
-            "unsaidexit": SystemExit,
-        }[MODE]
+        raise KeyboardInterrupt
 
 
 def misbehave() -> None:
@@ -195,7 +191,7 @@ MODES: dict[str, Callable[[], None]] = {
     "hang": hang,
     "fork": fork,
     "forktwice": fork_twice,
-    **dict.fromkeys(("unsaid", "unsaidctrlc", "unsaidexit"), raise_unsaid),
+    "unsaid": raise_unsaid,
     "mpdaemon": lambda: start_process(daemon=True),
     "mpprocess": lambda: start_process(daemon=False),
     "thread": start_thread,
