@@ -128,13 +128,16 @@ EVIL = {"_target_": "os.mkdir", "path": "x"}
         ("model.net", {**CONVNET, "()": "os.system"}, "()"),
         ("optimizer", {**ADAMW, "groups": [{"match": "*.bias"}]}, "groups.0.match"),
         ("optimizer", {**ADAMW, "lr": b"1"}, "lr"),
+        ("task.loss", {"_target_": "torch.nn.CrossEntropyLoss"}, "_target_"),
     ],
 )
 def test_text_that_is_not_in_conf_is_told_by_its_place(place, node, key):
     assert found(place, node) == [f"{place}.{key}"]
 
 
-@pytest.mark.parametrize("place", ["model", "model.net", "model.net.width", "dataset", "logger.x"])
+@pytest.mark.parametrize(
+    "place", ["model", "model.net", "model.net.width", "dataset", "task.loss", "logger.x"]
+)
 @pytest.mark.parametrize("node", [EVIL, [EVIL], [[EVIL]], {"a": [{"b": EVIL}]}])
 def test_a_target_is_told_at_any_depth(place, node):
     *parents, last = place.split(".")

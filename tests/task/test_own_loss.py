@@ -1,14 +1,11 @@
 """task.loss: a loss of torch.nn or of the user's own, as a mean over examples."""
 
-from pathlib import Path
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ninefold.config import untrusted
-from ninefold.errors import CheckpointError, ConfigError
+from ninefold.errors import ConfigError
 from ninefold.task import Objective
 from ninefold.task.classification import Classification
 from ninefold.task.loss import mean_over_examples
@@ -68,22 +65,3 @@ def test_weights_of_classes_do_not_make_a_loss_depend_on_how_a_batch_is_split():
 def test_a_loss_without_a_number_for_each_example_is_one_line(values, found):
     with pytest.raises(ConfigError, match=found):
         mean_over_examples(values, 2)
-
-
-def stored(loss: str) -> str:
-    node = "_target_: ninefold.task.classification.Classification\n  classes: 10"
-    return f"task:\n  {node}\n  loss: {loss}\n"
-
-
-@pytest.mark.parametrize(
-    "loss",
-    [
-        "{_target_: os.system, command: id}",
-        "{_target_: mylosses.Focal}",
-        "{_target_: torch.nn.CrossEntropyLoss}",
-        "[{_target_: os.system}]",
-    ],
-)
-def test_a_strangers_checkpoint_has_no_loss_called(loss):
-    with pytest.raises(CheckpointError):
-        untrusted.for_evaluation(stored(loss), Path("x.pt"), {})
