@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from ninefold.checkpoint.store import read
 from tests.conftest import Shell, metrics, result
 from tests.faults.runs import (
     PER_EPOCH,
@@ -83,8 +82,7 @@ def test_a_run_stopped_twice_in_an_epoch_ends_where_the_uninterrupted_one_does(s
 
 
 EXTRAS = {
-    "ema-ddp2": ("ddp2", ["ema=0.9"], 8),
-    "plateau-none": ("none", ["scheduler=plateau", "scheduler.patience=0", "epochs=6"], 20),
+    # An average of the weights and a plateau are in tests/promises/test_every_project.py.
     "patience-none": ("none", ["patience=2", "epochs=30"], 10),
     "best-ddp2": ("ddp2", ["optimizer=adamw", "epochs=6"], 20),
 }
@@ -102,12 +100,6 @@ def test_what_goes_along_with_the_weights_is_resumed_as_exactly(shell, reference
     if name.startswith("patience"):
         assert number < result(run)["steps"] < 30 * PER_EPOCH, "it did not stop early"
         assert result(run)["planned_epochs"] == 30
-    if name.startswith("plateau"):
-        assert len(set(metrics(whole, "lr"))) > 1, "the learning rate never fell"
-    if name.startswith("ema"):
-        content = read(run / "checkpoints" / "last.pt")
-        assert set(content["average"]) <= set(content["model"])
-        assert (content["average"]["last.weight"] != content["model"]["last.weight"]).any()
 
 
 @pytest.mark.slow

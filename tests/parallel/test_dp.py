@@ -13,7 +13,9 @@ from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.dp import DP, GatheredObjective, ParallelObjective
 from ninefold.task import Objective, Task
 from ninefold.task.classification import Classification
-from tests.task.toy import IGNORED, Segmentation
+from ninefold.task.segmentation import Segmentation
+
+VOID = 255
 
 
 def classification() -> tuple[nn.Module, Task, Tensor, Tensor]:
@@ -25,8 +27,8 @@ def classification() -> tuple[nn.Module, Task, Tensor, Tensor]:
 def segmentation() -> tuple[nn.Module, Task, Tensor, Tensor]:
     masks = torch.randint(0, 2, (7, 6, 6), dtype=torch.uint8)
     for number, mask in enumerate(masks):
-        mask[:number] = IGNORED  # the last one is void almost everywhere
-    return nn.Conv2d(1, 2, 3, padding=1), Segmentation(), torch.randn(7, 1, 6, 6), masks
+        mask[:number] = VOID  # the last one is void almost everywhere
+    return nn.Conv2d(1, 2, 3, padding=1), Segmentation(2, VOID), torch.randn(7, 1, 6, 6), masks
 
 
 class OnCPU:

@@ -65,21 +65,9 @@ PROJECTS = {
         "task.loss={_target_: tests.dataset.kinds.of_pair, _partial_: true}", "batch_size=8",
         "optimizer=sgd", "optimizer.lr=0.02",
     ],
-    "outside": [
-        "--config-dir=own", "dataset=halves", "task=halves", "model=tiny", "batch_size=8",
-        "optimizer.lr=0.1",
-    ],
 }  # fmt: skip
 QUICK = {"classification", "regression", "items", "structured"}
-OUTSIDE = {
-    "dataset/halves.yaml": "_target_: tests.task.toy.Halves\nroot: null\nlimit: null\nclasses: 2\n"
-    "shape: [1, 8, 8]\nmean: null\nstd: null\nflip: true\ncrop: 0\nval: 0\n",
-    "task/halves.yaml": "_target_: tests.task.toy.Segmentation\n",
-    "model/pair.yaml": "net: {_target_: tests.dataset.kinds.Pair}\n",
-    "model/tiny.yaml": "net:\n  _target_: torch.nn.Conv2d\n  in_channels: 1\n  out_channels: 2\n"
-    "  kernel_size: 3\n  padding: 1\ninput_channels: 1\ninput_size: null\n"
-    "memory_format: contiguous_format\n",
-}
+PAIR = "net: {_target_: tests.dataset.kinds.Pair}\n"
 Cells = Mapping[tuple[str, str], Path]
 
 
@@ -108,10 +96,9 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     ]  # fmt: skip
     if request.param == "segmentation":
         words.append(f"dataset.root={scenes.write(shell.folder / 'scenes')}")
-    for name, text in OUTSIDE.items():
-        path = shell.folder / "own" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    options = shell.folder / "own" / "model"
+    options.mkdir(parents=True)
+    (options / "pair.yaml").write_text(PAIR)
     env = {"PYTHONPATH": f"{ROOT}:{EXAMPLES}/language:{EXAMPLES}/multilabel"}
     sweep = ["study.ask=[score]", "hydra.sweep.dir=sweep", "parallel.processes=auto"]
     alone = ["parallel=ddp", "hydra.run.dir=killed", KILLING]
