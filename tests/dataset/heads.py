@@ -39,16 +39,16 @@ def write(root: Path, counts: dict[str, int] = COUNTS, affine: Any = AFFINE) -> 
     return root
 
 
-def write_masks(root: Path, counts: dict[str, int] = COUNTS, affine: Any = AFFINE) -> Path:
+def write_masks(root: Path, counts: dict[str, int] = COUNTS) -> Path:
     """The volumes of `write`, with masks in place of landmarks: class 2 is brighter than 1."""
-    write(root, counts, affine)
+    write(root, counts)
     (root / "landmarks.json").unlink()
     for folder in counts:
         labels = root / folder.replace("images", "labels")
         labels.mkdir()
         for path in (root / folder).iterdir():
             volume = np.asarray(nibabel.load(path).dataobj)
-            save(labels / path.name.replace("_0000", ""), thresholded(volume), affine)
+            save(labels / path.name.replace("_0000", ""), thresholded(volume))
     return root
 
 

@@ -72,7 +72,6 @@ def photos(
     root: Path,
     counts: Mapping[str, int] = {"train": 13, "test": 4},
     size: tuple[int, int] = (12, 10),
-    ending: str = ".png",
 ) -> Path:
     """Write so many images of random bytes of each of two classes, cat and dog; returns `root`."""
     random = np.random.default_rng(0)
@@ -81,7 +80,7 @@ def photos(
             (root / split / name).mkdir(parents=True)
             for number in range(count):
                 pixels = random.integers(0, 256, (*size[::-1], 3), np.uint8)
-                Image.fromarray(pixels).save(root / split / name / f"{number:02}{ending}")
+                Image.fromarray(pixels).save(root / split / name / f"{number:02}.png")
     return root
 
 

@@ -1,9 +1,9 @@
 """Ranks of several hosts as torchrun starts them, without hosts and without torchrun.
 
 Each is forked from this process, which has imported torch. Reads cases from a file, by name:
-{"ranks": [{"argv": [...], "env": {...}}, ...], "kill": RANK, "signal": NUMBER, "when": PATH}; when
-the file exists, or somebody reads it if it is a named pipe. Writes to another how each rank
-ended: {"code": ..., "stdout": ..., "stderr": ..., "seconds": ...}.
+{"ranks": [{"argv": [...], "env": {...}}, ...], "kill": RANK, "when": PATH}, of a rank that is
+killed once there is that file. Writes to another how each ended: {"code": ..., "stdout": ...,
+"stderr": ..., "seconds": ...}.
 Rank 0 serves the store, as after TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.
 """
 
@@ -41,28 +41,16 @@ def start(rank: dict[str, Any], env: dict[str, str], files: list[Path]) -> int:
     for descriptor, file in zip((1, 2), files, strict=True):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), descriptor)
     os.environ.update({**AGENT, **env, **rank.get("env", {})})
-    script = ROOT / rank.get("script", "train.py")
-    sys.argv = [str(script), *rank["argv"]]
+    sys.argv = [str(ROOT / "train.py"), *rank["argv"]]
     code = 1
     try:
-        runpy.run_path(str(script), run_name="__main__")
+        runpy.run_path(sys.argv[0], run_name="__main__")
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else 1
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-def has_come(path: Path) -> bool:
-    """Whether `path` exists; whether somebody reads it, who waits from now on, if it is a pipe."""
-    if not path.is_fifo():
-        return path.exists()
-    try:
-        os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # it stays open
-    except OSError:
-        return False
-    return True
 
 
 def run(name: str, case: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
@@ -77,9 +65,9 @@ def run(name: str, case: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
     found: dict[int, dict[str, Any]] = {}
     killed = "kill" not in case
     while pids and time.monotonic() - began < 60:
-        if not killed and has_come(Path(case["when"])):
+        if not killed and Path(case["when"]).exists():
             pid = next(pid for pid, rank in pids.items() if rank == case["kill"])
-            os.kill(pid, case.get("signal", signal.SIGKILL))
+            os.kill(pid, signal.SIGKILL)
             began, killed = time.monotonic(), True
         for child in list(pids):
             pid, status = os.waitpid(child, os.WNOHANG)

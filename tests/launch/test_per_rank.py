@@ -101,13 +101,12 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict
     assert not shell.survivors()
 
 
-def ends_of(
-    shell: Shell, cases: dict[str, Any], script: Path = ROOT / "tests/launch/fork_ranks.py"
-) -> dict[str, Any]:
+def ends_of(shell: Shell, cases: dict[str, Any]) -> dict[str, Any]:
     """How the ranks of each case ended; see fork_ranks."""
     asked, target = shell.folder / "cases.json", shell.folder / "ended.json"
     asked.write_text(json.dumps(cases))
-    shell.run(str(script), str(asked), str(target), code=0)
+    script = str(ROOT / "tests/launch/fork_ranks.py")
+    shell.run(script, str(asked), str(target), code=0)
     return json.loads(target.read_text())
 
 

@@ -39,7 +39,6 @@ def test_a_run_goes_on_with_any_strategy_as_if_it_had_never_stopped(tmp_path, so
         run = shutil.copytree(begun, tmp_path / target)
         losses = trained(target, job(target), run, STEPS, resume=True)
         worst = max(abs(a - b) for a, b in zip(losses, expected, strict=True))
-        print(f"{source} -> {target} {precision}: {worst:.2g}")
         assert len(losses) == STEPS
         assert worst <= 1e-6, target
         if target == source:
