@@ -19,16 +19,7 @@ from ninefold.api import capsule
 from ninefold.api.capsule import load
 from ninefold.errors import ConfigError, DataError
 from ninefold.places import ROOT
-
-
-class Touches:
-    """Its pickle makes a file when it is opened."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, (str(self.path),)
+from tests.kit import Evil
 
 
 def written(folder: Path, **parts: Any) -> tuple[str, str]:
@@ -91,7 +82,7 @@ CHANGES: list[Any] = [
     ("not the file that was written", flipped),
     ("symbolic link", linked),
     ("others can write", lambda path: path.chmod(0o666)),
-    ("not the file that was written", lambda p: p.write_bytes(pickle.dumps(Touches(p)))),
+    ("not the file that was written", lambda p: p.write_bytes(pickle.dumps(Evil(os._exit, 9)))),
     ("No such file", Path.unlink),
     pytest.param(
         "somebody else", lambda path: os.chown(path, 12345, 12345),
@@ -105,7 +96,7 @@ def test_a_file_that_was_changed_or_is_another_users_is_not_read(
     said: str, change: Callable[[Path], object], tmp_path: Path
 ) -> None:
     made = tmp_path / "made"
-    file, sha256 = written(tmp_path, it=Touches(made))
+    file, sha256 = written(tmp_path, it=Evil(os.mkdir, str(made)))
     change(Path(file))
     with pytest.raises((DataError, OSError), match=said):
         load(file, sha256, "it")

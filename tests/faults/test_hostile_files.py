@@ -33,6 +33,7 @@ from ninefold.task.counts import named
 from ninefold.train.evaluate import class_names
 from tests.conftest import result
 from tests.faults.runs import one_after_another
+from tests.kit import Evil
 from tests.launch.test_run import TRAIN, wait_for
 
 SMALL = ("launch.inline=true", "max_steps=1", "clock.warmup=0", "logger=quiet")
@@ -57,16 +58,6 @@ def case(function: Prepare) -> Prepare:
 
 
 # Checkpoints that carry code
-
-
-class Evil:
-    """Calls `function` with `arguments` when it is unpickled."""
-
-    def __init__(self, function: Any, *arguments: Any) -> None:
-        self.call = (function, arguments)
-
-    def __reduce__(self) -> Any:
-        return self.call
 
 
 def evaluating(path: Path, hint: str, *more: str, code: int = 3) -> Case:

@@ -19,7 +19,7 @@ from ninefold.extensions.sharded import dcp
 from ninefold.extensions.sharded.dcp import ShardedWriter
 from tests.checkpoint.test_claims import compressed
 from tests.extensions.sharded.made import Made, made
-from tests.kit import same
+from tests.kit import Evil, same
 from tests.parallel.ranks import on_ranks
 
 KEEP = 2
@@ -217,16 +217,6 @@ def test_what_is_wrong_with_a_folder_is_said(tmp_path, change, said):
 # Strangers
 
 
-class Runs:
-    """Runs code when it is unpickled."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> Any:
-        return os.mkdir, (str(self.mark),)
-
-
 def listed_again(run: Path) -> None:
     """A manifest as a stranger would write it, to whom all digests are known."""
     folder = run / "step-00000001.dcp"
@@ -236,7 +226,11 @@ def listed_again(run: Path) -> None:
 
 
 def runs_code(name: str) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).write_bytes(pickle.dumps(Runs(folder.parent / "mark")))
+    def write(folder: Path) -> None:
+        evil = Evil(os.mkdir, str(folder.parent / "mark"))
+        (folder / name).write_bytes(pickle.dumps(evil))
+
+    return write
 
 
 def edited(file: Path, change: Callable[[Any], object]) -> None:
