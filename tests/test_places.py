@@ -12,12 +12,6 @@ from ninefold.report.data.retrain_command import trained_with
 from tests.conftest import ROOT
 
 
-@pytest.fixture
-def wheel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in an installed package."""
-    monkeypatch.setattr(places, "INSTALLED", True)
-
-
 @pytest.fixture(autouse=True)
 def nothing_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NINEFOLD_TYPED", raising=False)
@@ -34,8 +28,8 @@ def test_in_a_clone_scripts_and_modules_are_typed_and_conf_is_a_folder():
     assert places.see("model") == "see conf/model/"
 
 
-@pytest.mark.usefixtures("wheel")
-def test_installed_the_console_script_is_typed_and_prints_the_configuration():
+def test_installed_the_console_script_is_typed_and_prints_the_configuration(monkeypatch):
+    monkeypatch.setattr(places, "INSTALLED", True)
     assert places.typed_as("train") == "ninefold train"
     assert places.typed_as("fits") == "ninefold fits"
     assert places.see() == "see ninefold conf"
