@@ -74,28 +74,6 @@ def test_a_command_that_cannot_be_compared_is_one_line(scripts, command, words):
     assert scripts.survivors() == []
 
 
-JOINED = """
-import torch, torch.distributed
-torch.distributed.init_process_group("gloo")
-net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
-optimizer = torch.optim.SGD(net.parameters(), 0.1)
-while True:
-    net(torch.ones(2, 4)).sum().backward()
-    optimizer.step()
-"""
-
-
-@pytest.mark.slow
-def test_two_torchruns_that_would_listen_on_one_port_run_beside_each_other(shell):
-    """So does torchrun of earlier versions of torch, where nothing else is asked for."""
-    (shell.folder / "joined.py").write_text(JOINED)
-    command = f"{sys.executable} -m torch.distributed.run --nproc-per-node 2 joined.py"
-    static = {"PET_RDZV_BACKEND": "static"}
-    done = shell.run("-m", "ninefold", "bench", "--minutes=0.6", command, command, env=static)
-    assert done.returncode in (0, 9), done.stderr
-    assert re.search(r"^\d+ rounds in ", done.stdout, re.MULTILINE)
-
-
 @pytest.mark.slow
 def test_one_command_at_a_time_takes_its_first_step_on_a_gpu(scripts):
     """To begin to use one is refused here, which is as good: what is waited for came before."""
@@ -171,18 +149,22 @@ def test_two_benches_at_once_never_share_a_folder(scripts, keep):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("typed", "said"),
     [
-        (["--cwd=nowhere"], "nowhere: there is no such folder; one that is there is needed; "),
-        (["--name=A"], "--name=A: 1 for 2 commands; "),
-        (["--minutes=1e308"], "1e308 is no time below 1e+08"),
+        (["--cwd=nowhere", FAST, FAST], "nowhere: there is no such folder; one that is there is"),
+        (["--name=A", FAST, FAST], "--name=A: 1 for 2 commands; "),
+        (["--minutes=1e308", FAST, FAST], "1e308 is no time below 1e+08"),
+        (["--series=-", FAST, FAST], "- is stdout, which cannot be read"),
+        (["--each=x= ,a", "{x}"], "there is nothing in it"),
+        (["--each=x=1,2", "--each=x=3", "echo {x}"], "given twice"),
+        (["--try", "--cwd=.", "--cwd=..", "true"], "--cwd=..: it has no effect with --try, which"),
     ],
 )
 def test_a_command_that_is_refused_is_one_line_and_leaves_no_folder(
-    scripts, refused_at_once, options, words
+    scripts, refused_at_once, typed, said
 ):
     before = sorted(scripts.folder.iterdir())
-    assert words in refused_at_once(*options, FAST, FAST)
+    assert said in refused_at_once(*typed)
     assert sorted(scripts.folder.iterdir()) == before
 
 
@@ -258,20 +240,6 @@ def test_an_option_without_an_effect_is_refused(scripts, refused_at_once, option
     (scripts.folder / ".venv" / "bin").mkdir(parents=True)
     (scripts.folder / ".venv" / "bin" / "python").touch()
     assert refused_at_once(*options, FAST).startswith(f"error: {line}")
-
-
-def test_values_that_leave_no_command_and_a_name_that_is_given_twice_are_refused(refused_at_once):
-    assert "there is nothing in it" in refused_at_once("--each=x= ,a", "{x}")
-    assert "given twice" in refused_at_once("--each=x=1,2", "--each=x=3", "echo {x}")
-
-
-def test_stdout_is_no_file_of_a_series(refused_at_once):
-    assert "- is stdout, which cannot be read" in refused_at_once("--series=-", FAST, FAST)
-
-
-def test_a_change_is_tried_in_one_folder(refused_at_once):
-    line = refused_at_once("--try", "--cwd=.", "--cwd=..", "true")
-    assert line.startswith("error: --cwd=..: it has no effect with --try, which takes one; ")
 
 
 @pytest.mark.parametrize("option", ["--keep=file/in", "--keep=file"])

@@ -19,8 +19,9 @@ pytestmark = pytest.mark.slow
 
 
 def bench(shell: Shell, *words: str) -> None:
+    """Two torchruns would listen on one port, as those of earlier versions of torch do."""
     found = ("-m", "ninefold", "bench", "--minutes=0.5", "--json=found.json", *words)
-    done = shell.run(*found)
+    done = shell.run(*found, env={"PET_RDZV_BACKEND": "static"})
     assert done.returncode in (0, 9), done.stderr
 
 
