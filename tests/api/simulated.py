@@ -35,7 +35,6 @@ class Machine:
 
     slow: by what factor everything is slower at a moment, in seconds.
     noise: standard deviation of the time of a step, relative; of the last step `last` times it.
-    own: standard deviation of what changes slowly in each step by itself, over `lasting` seconds.
     late: steps of the last are delayed by this share in the mean, each by another time.
     """
 
@@ -43,41 +42,29 @@ class Machine:
     slow: Callable[[float], float] = lambda now: 1.0
     noise: float = 0.05
     last: float = 1.0
-    own: float = 0.0
-    lasting: float = 2.0
     late: float = 0.0
     now: float = 0.0
     calls: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.draw = np.random.default_rng(self.seed)
-        self._own: dict[str, tuple[float, float]] = {}
 
     def step(self, name: str, seconds: Callable[[int], float], last: bool) -> None:
         call = self.calls[name] = self.calls.get(name, 0) + 1
         took = seconds(call) * self.slow(self.now)
         noise = (self.last if last else 1.0) * self.noise
         took *= math.exp(noise * self.draw.standard_normal() - noise**2 / 2)  # 1 in the mean
-        if self.own:
-            took *= math.exp(self._slowly(name))
         if last and self.late:
             took *= (1 + self.late * self.draw.exponential()) / (1 + self.late)
         self.now += took
-
-    def _slowly(self, name: str) -> float:
-        then, state = self._own.get(name, (0.0, 0.0))
-        left = math.exp(-(self.now - then) / self.lasting)
-        state = left * state + self.own * math.sqrt(1 - left**2) * self.draw.standard_normal()
-        self._own[name] = self.now, state
-        return state
 
 
 def constant(seconds: float) -> Callable[[int], float]:
     return lambda call: seconds
 
 
-def switching(seed: int, busy: float, idle: float, factor: float) -> Callable[[float], float]:
-    """A neighbor that is busy and idle for so many seconds in the mean, exponentially."""
+def switching(seed: int, busy: float, idle: float) -> Callable[[float], float]:
+    """A neighbor that is busy and idle for so many seconds in the mean: half of the speed."""
     draw = np.random.default_rng(seed)
     state = {"until": 0.0, "busy": False}
 
@@ -85,7 +72,7 @@ def switching(seed: int, busy: float, idle: float, factor: float) -> Callable[[f
         while now >= state["until"]:
             state["busy"] = not state["busy"]
             state["until"] += draw.exponential(busy if state["busy"] else idle)
-        return factor if state["busy"] else 1.0
+        return 2.0 if state["busy"] else 1.0
 
     return slow
 
