@@ -117,16 +117,6 @@ def test_a_command_that_takes_no_step_is_an_error_and_so_is_a_third_one(shell: S
         assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.slow
-def test_ninefolds_own_ddp_computes_what_one_process_does(shell: Shell) -> None:
-    words = "dataset=digits parallel=none hydra.run.dir={out}"
-    one = f"{PYTHON} -m ninefold train {words}"
-    done = shell.run(
-        "-m", "ninefold", "diff", "--json=-", one, one.replace("=none", "=ddp"), code=0
-    )
-    assert json.loads(done.stdout)["kind"] == "rounding", done.stdout
-
-
 def test_an_option_without_an_effect_is_refused(capsys):
     assert main(("--kill-after=2", "x")) == 2
     line = "error: --kill-after=2: it has no effect without --resume; "
