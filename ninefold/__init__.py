@@ -38,7 +38,6 @@ _PUBLIC = {
     "fits": "ninefold.api.fits",
     "load": "ninefold.api.load",
     "time_steps": "ninefold.api.steps",
-    "turns": "ninefold.api.turns",
 }
 
 

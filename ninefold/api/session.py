@@ -24,9 +24,9 @@ from ninefold.errors import ConfigError
 from ninefold.stats.verdicts import Settings
 from ninefold.tournament.budget import Budget
 from ninefold.tournament.contestant import Contestant, Entries, Look, Pace, Taken, WarmUp
-from ninefold.tournament.neighbors import NeighborLoad, others_on_gpus
+from ninefold.tournament.neighbors import others_on_gpus
 from ninefold.tournament.plan import Turn
-from ninefold.tournament.rounds import Tournament, Turns
+from ninefold.tournament.rounds import Tournament
 from ninefold.tournament.taken import TakenTurn
 from ninefold.types import MAX_TIME
 
@@ -42,14 +42,11 @@ class Session(Entries):
     """Compares steps of these names in turns: the entries of a tournament; arguments as of
     `time_steps`.
 
-    Who leads the loop of training calls `begin`, and until `turn` is None takes that turn, between
-    `begin_turn` and `end_turn`; and `close`, after an exception too. `play` leads it for
-    functions. Under torchrun all ranks construct it together. Raises ConfigError.
+    `play` lets functions take the turns; `close` is called after it, after an exception too. Under
+    torchrun all ranks construct it together. Raises ConfigError.
 
     clock, accelerator: tell the time in seconds, and run what steps queue. draw: a number of so
     many bits, which sets the orders.
-
-    turn: the turn to take now; None at the end.
     """
 
     def __init__(
@@ -84,9 +81,7 @@ class Session(Entries):
         self._ranks.check(names)
         self._neighbors = self._ranks.neighbors()
         self._agreed = 0.0  # seconds so far, where ranks agree on them
-        self._load = NeighborLoad()
         self._process = 0  # that takes the steps
-        self._turn_began = 0.0  # in Unix time
         self._beside_on_gpu = False  # whether other programs computed there in a turn
         self._shows = show and self._ranks.rank == 0
         self._total = math.ceil(60 * minutes)
@@ -106,18 +101,10 @@ class Session(Entries):
             self, steps_budget(60.0 * minutes), self._look, seed, clock=self._now
         )
         self.warm_ups = WarmUps(self._names, lambda: self.tournament.elapsed, 60.0 * minutes)
-        self._turns: Turns | None = None
-        self.turn: Turn | None = None
 
     def _now(self) -> float:
         """Seconds since the beginning, the same in all ranks."""
         return self._agreed if self._ranks.several else self._clock() - self._began
-
-    def begin(self) -> None:
-        """Begin the time of the whole comparison."""
-        self._began, self._process = self._clock(), os.getpid()
-        self._turns = self.tournament.turns()
-        self.turn = next(self._turns, None)
 
     def play(self, takes: Mapping[str, Callable[[Turn], float]]) -> None:
         """Let functions take the turns, to the end; each returns the seconds of a step."""
@@ -147,20 +134,6 @@ class Session(Entries):
         if os.getpid() != self._process:
             os._exit(1)
 
-    def begin_turn(self) -> None:
-        """Begin a turn, or begin it anew: what other programs use is counted from here on."""
-        self._load.begin(self._processes())
-        self._turn_began = time.time()
-
-    def end_turn(self, seconds: float) -> None:
-        """End a turn; every rank must call it. seconds: per step, in this process."""
-        assert self._turns is not None
-        taken = Taken(seconds, self._turn_began, time.time(), self._load.share())
-        try:
-            self.turn = self._turns.send(taken)
-        except StopIteration:
-            self.turn = None
-
     def agree(self, taken: Taken) -> Taken:
         """Return a turn as the slowest rank took it, beside the busiest neighbors."""
         others = -1.0 if taken.others is None else taken.others  # -1: not known
@@ -182,52 +155,43 @@ class Session(Entries):
     def start(self, left: Sequence[str], number: int) -> Sequence[Contestant]:
         """Return the steps: they are in this process, and need no start."""
         own = self.warm_ups, self._processes, self._ranks.several, self._turn_seconds
-        return [StepTaker(name, self._takes.get(name), *own) for name in self.names]
+        return [StepTaker(name, self._takes[name], *own) for name in self.names]
 
     def round_ended(self, number: int) -> None:
         self.done += 1
 
     def times(self, caveats: Sequence[str] = ()) -> Times:
-        """The result so far; at the end, of all complete rounds. Every rank must call it."""
-        last = self.done
-        # While turns go on: the rounds up to the last look, as each look spends a part of `level`.
-        if self.turn is not None:
-            last = max(self.tournament.looks, default=0)
-        return self._after(last, caveats)
-
-    def _after(self, rounds: int, caveats: Sequence[str] = ()) -> Times:
+        """The result, of all complete rounds. Every rank must call it."""
         made, caveats = self.tournament, [*caveats, *[BESIDE_ON_GPU] * self._beside_on_gpu]
-        facts = facts_of(self._given, made.log.turns, made.looks, rounds, self._settings)
+        facts = facts_of(self._given, made.log.turns, made.looks, self.done, self._settings)
         return times(facts, caveats, made.seed)
 
-    def show(self, found: Times, returned: bool) -> None:
-        """Print the answer, in rank 0; not one that an interactive session shows as it returns."""
-        if self._shows and not (returned and hasattr(sys, "ps1")):
+    def show(self, found: Times) -> None:
+        """Print the answer, in rank 0; an interactive session shows it as it returns."""
+        if self._shows and not hasattr(sys, "ps1"):
             print(found, flush=True)
 
     def close(self) -> None:
         """Close the progress bar and the group of processes, after an exception too."""
-        if self._turns is not None:
-            self._turns.close()
         self._bar.close()
         self._ranks.close()
 
     def _look(self) -> Look:
-        found = self._after(self.done)
+        found = self.times()
         return Look(found.closely, found.best)
 
 
 class StepTaker:
     """A step of this process: a contestant.
 
-    take: takes a turn, and returns the seconds of a step; None: who leads the loop of training
-    does. warm_ups, processes, several, turn_seconds: as of `Contestant`.
+    take: takes a turn, and returns the seconds of a step. warm_ups: of all steps. processes,
+    several, turn_seconds: as of `Contestant`.
     """
 
     def __init__(
         self,
         name: str,
-        take: Callable[[Turn], float] | None,
+        take: Callable[[Turn], float],
         warm_ups: WarmUps,
         processes: Callable[[], list[int]] = list,
         several: bool = False,
@@ -245,7 +209,6 @@ class StepTaker:
         return self._warm_ups.of(self.name)
 
     def turn(self, turn: Turn) -> float:
-        assert self._take is not None
         return self._take(turn)
 
     def end(self, turns: Sequence[TakenTurn], stretch: float | None) -> None:

@@ -71,7 +71,7 @@ def time_steps(
     Raises ConfigError for steps or arguments that cannot be used, and what a step raises, with a
     note that names the step.
     """
-    check_names("steps", steps, "a function or generator")
+    check_names(steps)
     calls = {name: as_function(name, step) for name, step in steps.items()}
     things = as_restorable(restore)
     session = Session(
@@ -90,7 +90,7 @@ def time_steps(
         found = session.times([text for text, holds in caveats.items() if holds])
     finally:
         session.close()
-    session.show(found, returned=True)
+    session.show(found)
     return found
 
 
@@ -146,16 +146,16 @@ def take_turn(
         raise
 
 
-def check_names(field: str, given: object, kind: str) -> None:
-    """Raise ConfigError unless `given` is a mapping from two names or more."""
-    if not isinstance(given, Mapping):
-        allowed = f"a dict of names, with {kind} each"
-        raise ConfigError(field, type(given).__name__, "it is no mapping", allowed, "give one")
-    if odd := [name for name in given if not isinstance(name, str)]:
-        raise ConfigError(field, repr(odd[0]), "it is no name", "strings are", "rename it")
-    if len(given) < 2:
-        names, wrong = ", ".join(given) or "empty", "there is nothing to compare it with"
-        raise ConfigError(field, names, wrong, "two or more are needed", "add one")
+def check_names(steps: object) -> None:
+    """Raise ConfigError unless `steps` is a mapping from two names or more."""
+    if not isinstance(steps, Mapping):
+        allowed = "a dict of names, with a function or generator each"
+        raise ConfigError("steps", type(steps).__name__, "it is no mapping", allowed, "give one")
+    if odd := [name for name in steps if not isinstance(name, str)]:
+        raise ConfigError("steps", repr(odd[0]), "it is no name", "strings are", "rename it")
+    if len(steps) < 2:
+        names, wrong = ", ".join(steps) or "empty", "there is nothing to compare it with"
+        raise ConfigError("steps", names, wrong, "two or more are needed", "add one")
 
 
 def as_function(name: str, step: object) -> Callable[[], Any]:

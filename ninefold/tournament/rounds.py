@@ -114,7 +114,7 @@ class Tournament:
 
     def turns(self) -> Turns:
         """Yield the turns to take, one after another; sent is how each was taken, or thrown what it
-        raised. It is for those who lead a loop themselves.
+        raised.
         """
         self._began = self._clock() - self._elapsed
         while (ended := self._ended()) is None:

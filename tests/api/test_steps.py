@@ -354,7 +354,6 @@ import ninefold
 assert [name for name in sys.modules if name.startswith("ninefold.")] == []
 found = ninefold.time_steps({"a": lambda: None, "b": lambda: None}, minutes=0.01)
 assert found.busy is None
-t = ninefold.turns({"a": open, "b": open}, minutes=0.01)
 for name in ("hydra", "omegaconf", "pandas", "ninefold.report", "ninefold.exits"):
     assert name not in sys.modules, name
 """

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, suppress
 from multiprocessing import active_children, get_context
 from pathlib import Path
 
@@ -131,10 +131,3 @@ def test_readers_that_several_steps_use_run_on_and_the_answer_says_so(
         steps = {name: lambda: next(shared) for name in "ab"}
         found = ninefold.time_steps(steps, minutes=0.05, show=False)
         assert RAN_ON in found.caveats
-        t = ninefold.turns(dict.fromkeys(steps, nullcontext), minutes=0.05, show=False)
-        for _ in shared:
-            if t.done:
-                break
-            with t.step():
-                pass
-        assert RAN_ON in t.times().caveats
