@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
-import random
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn, optim
+from torch import nn
 
 from ninefold.answer.times import Times
-from ninefold.api import devices
 from ninefold.api.session import Session
 from ninefold.api.workers import RAN_ON, StepWorkers
 from ninefold.errors import ConfigError
 from ninefold.tournament.plan import Turn
 
 Step = Callable[[], Any] | Generator[Any, None, Any]
-TRAINED = "The steps have trained what they train: restore= would put it back."
 
 
 def time_steps(
@@ -32,7 +27,6 @@ def time_steps(
     turn: float = 0.1,
     same: float = 0.02,
     level: float = 0.05,
-    restore: Any = (),
     baseline: str | None = None,
     show: bool = True,
 ) -> Times:
@@ -50,7 +44,8 @@ def time_steps(
     meanwhile, a step need not wait for. The answer reports such processes.
 
     steps: by name, a function without arguments that takes one training step, or a generator that
-        yields after each step and does not end.
+        yields after each step and does not end. They train what they train: of a network that is
+        to stay as it is give them a copy, `copy.deepcopy((net, optimizer))`.
     minutes: the longest that it takes, after three first calls of each step, in which it may be
         compiled; further calls of the warm-up, 200 in all or a fifth of the time, are a part of
         it. It ends sooner once the answer is decided and the speedups of the fastest are known
@@ -59,8 +54,6 @@ def time_steps(
         at least 0.3, and the 0.3 before them are not timed.
     same: steps whose times differ by at most this share count as equally fast.
     level: the chance of any false verdict is at most this.
-    restore: modules, optimizers, scalers and others with a state_dict, which are put back at the
-        end, with the random states of torch, numpy and Python.
     baseline: the step that the others are compared with, by default the first. One that you give
         is also the answer if it is shown to be within `same` of the fastest.
     show: print the answer (rank 0 alone), with the time that has passed meanwhile on a terminal.
@@ -73,7 +66,6 @@ def time_steps(
     """
     check_names(steps)
     calls = {name: as_function(name, step) for name, step in steps.items()}
-    things = as_restorable(restore)
     session = Session(
         list(calls),
         minutes=minutes,
@@ -84,10 +76,7 @@ def time_steps(
         show=show,
     )
     try:
-        with restored(things):
-            ran_on = take_turns(session, calls)
-        caveats = {TRAINED: not things, RAN_ON: ran_on}
-        found = session.times([text for text, holds in caveats.items() if holds])
+        found = session.times([RAN_ON] * take_turns(session, calls))
     finally:
         session.close()
     session.show(found)
@@ -202,64 +191,3 @@ def check_returned(field: str, found: object) -> None:
         wrong = "calling it takes no step, but makes something that would"
         allowed = "a function that takes one, or the generator itself"
         raise ConfigError(field, type(found).__name__, wrong, allowed, "call it first")
-
-
-@contextmanager
-def restored(things: Sequence[Any]) -> Iterator[None]:
-    """Keep the states of things with a state_dict (modules, optimizers, schedulers, scalers) and
-    put them back at the end, after an exception too.
-
-    With them the gradients of modules, and the random states of Python, numpy and torch. Without
-    things nothing is kept. The copies are on the devices of the originals, and as large.
-    """
-    if not things:
-        yield
-        return
-    put_back = [*map(keep, things), keep_random(), devices.random_state()]
-    try:
-        yield
-    finally:
-        for each in put_back:
-            each()
-
-
-def keep(thing: Any) -> Callable[[], None]:
-    """Copy the state of a thing; return what puts it back."""
-    state = copy.deepcopy(thing.state_dict())
-    parameters = list(thing.parameters()) if isinstance(thing, nn.Module) else []
-    gradients = [None if p.grad is None else p.grad.detach().clone() for p in parameters]
-
-    def put_back() -> None:
-        held = thing.state if isinstance(thing, optim.Optimizer) else {}
-        thing.load_state_dict(state)
-        for parameter, values in held.items():  # in place: a CUDA graph may read these very tensors
-            for name, value in values.items():
-                new = thing.state.get(parameter, {}).get(name)
-                if isinstance(new, Tensor) and new.shape == getattr(value, "shape", None):
-                    thing.state[parameter][name] = value.copy_(new)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
-
-    return put_back
-
-
-def keep_random() -> Callable[[], None]:
-    """Keep the random states of Python and numpy; return what puts them back."""
-    of_python, of_numpy = random.getstate(), np.random.get_state()
-
-    def put_back() -> None:
-        random.setstate(of_python)
-        np.random.set_state(of_numpy)
-
-    return put_back
-
-
-def as_restorable(things: object) -> tuple[Any, ...]:
-    """`restore=` as a tuple. Raises ConfigError for what has no state to put back."""
-    several = tuple(things) if isinstance(things, list | tuple) else (things,)
-    for thing in several:
-        if not (hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")):
-            wrong = "it has no state_dict to put back"
-            allowed = "modules, optimizers, schedulers and scalers have one"
-            raise ConfigError("restore", type(thing).__name__, wrong, allowed, "leave it out")
-    return several

@@ -1,8 +1,7 @@
-"""`ninefold.time_steps`: what it takes, puts back, raises and says."""
+"""`ninefold.time_steps`: what it takes, raises and says."""
 
 from __future__ import annotations
 
-import copy
 import os
 import random
 import subprocess
@@ -25,7 +24,6 @@ from ninefold.errors import ConfigError
 from ninefold.stats.verdicts import Settings
 from ninefold.tournament.taken import TurnLog
 from tests.conftest import ROOT
-from tests.kit import same
 
 SHORT: dict[str, Any] = {"minutes": 0.01, "show": False}
 
@@ -48,42 +46,6 @@ def test_a_process_that_a_step_has_forked_ends_with_its_turn() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 1
 
 
-class Training:
-    """A network that is trained on noise."""
-
-    def __init__(self) -> None:
-        self.net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
-        self.optimizer = torch.optim.AdamW(self.net.parameters())
-        self.scaler = torch.amp.GradScaler("cpu")
-
-    @property
-    def things(self) -> tuple[Any, ...]:
-        return self.net, self.optimizer, self.scaler
-
-    def step(self) -> None:
-        loss = self.net(torch.randn(16, 4)).square().mean() + random.random() + np.random.rand()
-        self.scaler.scale(loss).backward()
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-
-    def loop(self) -> Generator[None, None, None]:
-        while True:
-            self.step()
-            yield
-
-    def places(self) -> list[int]:
-        return [v.data_ptr() for values in self.optimizer.state.values() for v in values.values()]
-
-    def state(self) -> Any:
-        gradients = [copy.deepcopy(parameter.grad) for parameter in self.net.parameters()]
-        of_generators = torch.get_rng_state(), random.getstate(), np.random.get_state()
-        return (
-            copy.deepcopy([thing.state_dict() for thing in self.things]),
-            gradients,
-            of_generators,
-        )
-
-
 def test_each_step_computes_with_the_threads_that_it_has_set_and_no_other_step_with_them() -> None:
     threads, seen = torch.get_num_threads(), {"sets": set[int](), "as it is": set[int]()}
 
@@ -100,35 +62,18 @@ def test_each_step_computes_with_the_threads_that_it_has_set_and_no_other_step_w
     assert torch.get_num_threads() == threads
 
 
-@pytest.mark.parametrize("trained", [0, 3])
-def test_what_steps_change_is_put_back_bitwise(trained: int) -> None:
-    mine = Training()
-    for _ in range(trained):
-        mine.step()
-    before, places = mine.state(), mine.places()
-    ninefold.time_steps(
-        {"function": mine.step, "generator": mine.loop()}, restore=mine.things, **SHORT
-    )
-    assert same(mine.state(), before)
-    assert mine.places() == places  # where a CUDA graph of theirs would read and write them
-    ninefold.time_steps({"function": mine.step, "generator": mine.loop()}, **SHORT)
-    assert not same(mine.state(), before)
-
-
-def test_what_a_step_raises_is_raised_with_its_name_and_the_state_is_put_back() -> None:
-    mine, error, calls = Training(), KeyError("mine"), []
-    before = mine.state()
+def test_what_a_step_raises_is_raised_with_its_name() -> None:
+    error, calls = KeyError("mine"), list[None]()
 
     def fails() -> None:
-        calls.append(mine.step())
+        calls.append(None)
         if len(calls) > 5:
             raise error
 
     with pytest.raises(KeyError) as raised:
-        ninefold.time_steps({"works": mine.step, "fails": fails}, restore=mine.things, **SHORT)
+        ninefold.time_steps({"works": nothing, "fails": fails}, **SHORT)
     assert raised.value is error
     assert error.__notes__ == ["ninefold.time_steps: in the step 'fails'"]  # type: ignore[attr-defined]
-    assert same(mine.state(), before)
 
 
 def ends() -> Generator[None, None, None]:
@@ -163,7 +108,6 @@ async def later() -> None:
         ({"turn": 10**5000}, "error: turn=<str() of a int failed>: it cannot be that"),
         ({"same": 1}, "error: same=1: it cannot be that; a number above 0 and below 1"),
         ({"baseline": "c"}, "error: baseline=c: there is no such step; there are a, b"),
-        ({"restore": nothing}, "error: restore=function: it has no state_dict"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_in_one_line(given: dict[str, Any], line: str) -> None:
@@ -292,7 +236,6 @@ def test_the_sentence_claims_what_was_shown_and_always_says_in_this_process() ->
     assert not found(1.5, busy=0.04, late=6).caveats
     without = ninefold.time_steps({"a": nothing, "b": nothing}, **SHORT)
     assert "in this process" in without.sentence.lower()
-    assert "restore= would put it back" in without.caveats[0]
 
 
 def test_a_baseline_that_is_as_fast_is_named() -> None:
