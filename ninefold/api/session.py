@@ -81,7 +81,6 @@ class Session(Entries):
         self._ranks.check(names)
         self._neighbors = self._ranks.neighbors()
         self._agreed = 0.0  # seconds so far, where ranks agree on them
-        self._process = 0  # that takes the steps
         self._beside_on_gpu = False  # whether other programs computed there in a turn
         self._shows = show and self._ranks.rank == 0
         self._total = math.ceil(60 * minutes)
@@ -108,7 +107,7 @@ class Session(Entries):
 
     def play(self, takes: Mapping[str, Callable[[Turn], float]]) -> None:
         """Let functions take the turns, to the end; each returns the seconds of a step."""
-        self._takes, self._began, self._process = takes, self._clock(), os.getpid()
+        self._takes, self._began = takes, self._clock()
         self.tournament.run()
 
     def start_clock(self) -> None:
@@ -128,11 +127,6 @@ class Session(Entries):
         """Ids of processes that are not neighbors: other ranks, and those that read for steps."""
         readers = [child.pid for child in multiprocessing.active_children()]
         return [*self._neighbors, *filter(None, readers)]
-
-    def leave_forked(self) -> None:
-        """End this process if a step has forked it: it would go on with the loop as its parent."""
-        if os.getpid() != self._process:
-            os._exit(1)
 
     def agree(self, taken: Taken) -> Taken:
         """Return a turn as the slowest rank took it, beside the busiest neighbors."""

@@ -127,9 +127,7 @@ def take_turn(
             repeat(call, turn.lead)
             session.start_clock()
             repeat(call, turn.timed)
-            seconds = session.seconds() / turn.timed
-        session.leave_forked()
-        return seconds
+            return session.seconds() / turn.timed
     except Exception as error:
         error.add_note(f"ninefold.time_steps: in the step {turn.name!r}")
         raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -30,20 +29,6 @@ SHORT: dict[str, Any] = {"minutes": 0.01, "show": False}
 
 def nothing() -> None:
     pass
-
-
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # pytest has threads
-def test_a_process_that_a_step_has_forked_ends_with_its_turn() -> None:
-    parent, children = os.getpid(), list[int]()
-
-    def forks() -> None:
-        if not children:
-            children.append(os.fork())
-
-    ninefold.time_steps({"a": nothing, "b": forks}, **SHORT)
-    if os.getpid() != parent:
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 1
 
 
 def test_each_step_computes_with_the_threads_that_it_has_set_and_no_other_step_with_them() -> None:
