@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 from ninefold.bench.change import Change
 from ninefold.bench.command import Command
@@ -31,13 +31,6 @@ PARTS = (
     ),
     Change("no optimizer", leaves_out=True, does="Without the optimizer"),
 )  # fmt: skip
-
-# What to do instead of calls that the hook has seen in each step.
-BESIDES = {
-    "zero_grad(set_to_none=False)": "zero_grad(), which writes no zeros",
-    ".item()": ".item() in fewer steps, as it waits for the GPU",
-}
-PINNED = "DataLoader(..., pin_memory=True), and .to(DEVICE, non_blocking=True)"
 
 
 def of_machine(cores: int) -> list[Change]:
@@ -125,12 +118,3 @@ COMPILE = Change(
     where=NETWORK,
     alters=True,
 )
-
-
-def besides(script: Script, lines: Mapping[str, str]) -> Iterator[str]:
-    """What else costs the script time. lines: of it, by the calls that it makes in most steps."""
-    found: dict[str, str | None] = {BESIDES[call]: lines[call] for call in BESIDES if call in lines}
-    if script["cuda"] and script["workers"] and not script["pinned"]:
-        found[PINNED] = script["loader"]
-    for what, line in found.items():
-        yield what if line is None else f"{what} ({line})"

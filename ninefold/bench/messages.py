@@ -44,10 +44,9 @@ class Script(TypedDict):
 
     loader, optimizer, network: FILE:LINE where they are made or first called, several with commas;
     None: in a package. workers: of the loader that it reads; iterable: whether that has an
-    IterableDataset; pinned: whether its batches are. threads: that compute. fused: whether its
-    optimizers are; None: no one could be. convolutions, compiled: whether it has them. cuda:
-    whether it uses a GPU. world: processes that train together. computes, framework: as of
-    Precision.
+    IterableDataset. threads: that compute. fused: whether its optimizers are; None: no one could
+    be. convolutions, compiled: whether it has them. cuda: whether it uses a GPU. world: processes
+    that train together. computes, framework: as of Precision.
     """
 
     loader: str | None
@@ -59,7 +58,6 @@ class Script(TypedDict):
     convolutions: bool
     compiled: bool
     iterable: bool
-    pinned: bool | None
     cuda: bool
     world: int
     computes: str | None
@@ -93,10 +91,9 @@ class Answer(TypedDict):
     """What a rank says at the end of a turn.
 
     workers: processes that it has started. waits: whether its GPUs had done nearly all of the last
-    step when the host had queued it. besides: `FILE:LINE` of what costs time in its first steps,
-    where that was asked for. taken: of each of the first steps, at the end of the first turn.
-    memory: its peak, in bytes. unscaled: whether its first steps computed in float16 without a
-    GradScaler. waited: seconds of each step of the warm-up in which it waited for other ranks'
+    step when the host had queued it. taken: of each of the first steps, at the end of the first
+    turn. memory: its peak, in bytes. unscaled: whether its first steps computed in float16 without
+    a GradScaler. waited: seconds of each step of the warm-up in which it waited for other ranks'
     gradients; None: not seen.
     """
 
@@ -106,7 +103,6 @@ class Answer(TypedDict):
     optimizers: int
     workers: int
     waits: bool
-    besides: dict[str, str] | None
     taken: list[Batch] | None
     memory: int
     unscaled: bool

@@ -24,7 +24,6 @@ from ninefold.bench.changes import (
     PARTS,
     TOGETHER,
     WORKERS,
-    besides,
     of_machine,
     with_changes,
 )
@@ -46,10 +45,9 @@ NO_NETWORK = "no network was seen to train"
 class ChangesTrial(Bench):
     """Compares one command with copies of it, each with one change, or with all that help.
 
-    script: facts about the script, learned in its first step. besides: other calls of it that cost
-    time in each step, and their lines. not_tried: changes that the script cannot use, and why.
-    given_up: what looked slower than the script, or than a similar change, which is named: as a
-    pair with its base when it was left.
+    script: facts about the script, learned in its first step. not_tried: changes that the script
+    cannot use, and why. given_up: what looked slower than the script, or than a similar change,
+    which is named: as a pair with its base when it was left.
     """
 
     def __init__(self, command: Command, options: Options, keep: Path) -> None:
@@ -58,7 +56,6 @@ class ChangesTrial(Bench):
         commands = [with_changes(command, [change]) for change in each_alone]
         super().__init__(Measurements(commands, options), keep, turns_at_least=LEAST_TURNS)
         self.script: Script | None = None
-        self.besides: Mapping[str, str] = {}
         self.not_tried = dict[str, str]()
         self.given_up = dict[str, tuple[Pair, str | None]]()
         self._tried = {change.name: change for change in self._changes}  # by command
@@ -125,7 +122,6 @@ class ChangesTrial(Bench):
 
     def round_ended(self, number: int) -> None:
         super().round_ended(number)
-        self.besides = self.besides or self.measured.told[AS_IT_IS].get("besides") or {}
         if not self.measured.paced:
             self._give_up()
             if self._waiting:
@@ -292,8 +288,6 @@ class ChangesTrial(Bench):
         left_out = [f"{name} ({why})" for name, why in self.not_tried.items()]
         if left_out:
             yield f"Not tried: {', '.join(left_out)}."
-        if self.script is not None and (seen := [*besides(self.script, self.besides)]):
-            yield f"It may help, and was not tried: {'; '.join(seen)}."
 
     def _left(self, name: str) -> str:
         """When and why a change was left."""

@@ -18,7 +18,6 @@ from ninefold.bench.changes import (
     AS_IT_IS,
     PARTS,
     TOGETHER,
-    besides,
     of_machine,
     with_changes,
 )
@@ -68,24 +67,6 @@ loader = DataLoader(Stream())
 next(iter(loader))
 print(json.dumps(sys.modules["ninefold_bench_changes"].SEEN), loader.num_workers)
 """
-COSTLY = """
-import json, sys
-import torch
-
-device = sys.argv[1]
-weight = torch.zeros(2, device=device, requires_grad=True)
-optimizer = torch.optim.SGD([weight])
-hook, changes = (sys.modules[f"ninefold_bench_{name}"] for name in ("hook", "changes"))
-for step in range(4):
-    optimizer.zero_grad(set_to_none=False)
-    loss = weight.sum().item()
-    if step == 3:
-        weight.max().item()
-    hook.STEPS.socket, hook.STEPS.steps = True, step + 1  # as after the first step
-changes.end()
-optimizer.zero_grad(set_to_none=False)
-print(json.dumps(changes.BESIDES))
-"""
 SLOW_ITEMS = """
 import time
 import torch
@@ -117,7 +98,7 @@ def script(**named: object) -> Script:
     plain = {
         "loader": "train.py:9", "optimizer": "train.py:10", "network": "train.py:12", "workers": 0,
         "threads": 2, "fused": False, "convolutions": True, "compiled": False, "cuda": False,
-        "iterable": False, "pinned": False, "computes": "float32", "world": 1,
+        "iterable": False, "computes": "float32", "world": 1,
     }  # fmt: skip
     return Script(**{**plain, **named})  # type: ignore[typeddict-item]
 
@@ -173,25 +154,6 @@ def test_changes_are_tried_together_in_one_command():
 )
 def test_changes_change_all_networks_as_their_lines_would_and_nothing_else(shell, change, changes):
     assert json.loads(hooked(shell, HAS, change)) == {**WITHOUT, "threads": 2, **changes}
-
-
-def test_calls_that_cost_time_in_each_step_are_told_with_their_lines(shell):
-    seen = json.loads(hooked(shell, COSTLY, AS_IT_IS, "cpu"))
-    assert seen == {"zero_grad(set_to_none=False)": "train.py:10"}  # a CPU waits for nothing
-    seen[".item()"] = "train.py:11"
-    assert [*besides(script(cuda=True, workers=1), seen)] == [
-        "zero_grad(), which writes no zeros (train.py:10)",
-        ".item() in fewer steps, as it waits for the GPU (train.py:11)",
-        "DataLoader(..., pin_memory=True), and .to(DEVICE, non_blocking=True) (train.py:9)",
-    ]
-    for has in ({"workers": 1}, {"cuda": True}, {"cuda": True, "workers": 1, "pinned": True}):
-        assert [*besides(script(**has), {})] == []
-
-
-@pytest.mark.gpu
-def test_a_call_that_waits_for_a_gpu_in_each_step_is_told(shell):
-    (shell.folder / "go").touch()  # for which the hook waits at the first use of a GPU
-    assert json.loads(hooked(shell, COSTLY, AS_IT_IS, "cuda"))[".item()"] == "train.py:11"
 
 
 def hooked(shell, text: str, change: str, *arguments: str) -> str:

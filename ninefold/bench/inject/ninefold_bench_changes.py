@@ -20,15 +20,12 @@ PRECISIONS, STRATEGIES = {"fp32", "bf16", "fp16"}, {"none", "ddp"}
 LOOKS = "as it is" in WANTED  # at what the script has
 KEPT = 8  # batches: the first may be unlike others, such as the longest of a sampler by length
 # What was seen until the first step ended: `Script` of ninefold/bench/change.py says what is what.
-# workers, iterable, pinned: of the loader whose pass began last.
+# workers, iterable: of the loader whose pass began last.
 SEEN = {
     "loader": None, "optimizer": None, "network": None, "workers": None, "threads": None,
-    "fused": None, "convolutions": False, "compiled": False, "iterable": False, "pinned": None,
+    "fused": None, "convolutions": False, "compiled": False, "iterable": False,
 }  # fmt: skip
-BESIDES = {}  # calls that cost time in most of the first steps and are not tried: `FILE:LINE`
-COUNTS, UNDO = {}, []  # of each call and line in the steps after the first; what ends the counting
 LINES = 3  # that are told of several
-ZEROS, WAITS = "zero_grad(set_to_none=False)", ".item()"
 
 
 def change(module, calls, steps):
@@ -42,8 +39,7 @@ def change(module, calls, steps):
         if LOOKS or not {"threads", "channels_last", "compile"}.isdisjoint(WANTED):
             see_networks(calls)
         if LOOKS:
-            steps.script, steps.besides = SEEN, BESIDES
-            steps.ends.append(end)
+            steps.script = SEEN
     if name == "torch.utils.data.dataloader":
         if LOOKS or "workers" in WANTED:
             see_loaders(module.DataLoader, WANTED.get("workers"))
@@ -56,9 +52,6 @@ def change(module, calls, steps):
             see_optimizers(module.Optimizer, "fused" in WANTED)
         if "no optimizer" in WANTED:
             keep_weights(module.Optimizer)
-        if LOOKS:
-            count(module.Optimizer, "zero_grad", ZEROS, fills_with_zeros)
-            count(sys.modules["torch"].Tensor, "item", WAITS, lambda tensor: tensor.is_cuda)
 
 
 def watch(calls):
@@ -68,42 +61,6 @@ def watch(calls):
     from ninefold_bench_precision import Watch
 
     return Watch("bf16" in WANTED, calls)
-
-
-def count(owner, name, what, costs):
-    """Count the script's own calls of a method, during the script's first steps."""
-    method = getattr(owner, name)
-
-    @functools.wraps(method)
-    def counted(self, *arguments, **keywords):
-        costly = is_after_first_step() and costs(self, *arguments, **keywords)
-        if costly and (line := line_of_caller()):
-            COUNTS[what, line] = COUNTS.get((what, line), 0) + 1
-        return method(self, *arguments, **keywords)
-
-    setattr(owner, name, counted)
-    UNDO.append(functools.partial(setattr, owner, name, method))
-
-
-def end():
-    """End the counting, which takes time itself."""
-    while UNDO:
-        UNDO.pop()()
-    steps = sys.modules["ninefold_bench_hook"].STEPS.steps
-    for (what, line), count in COUNTS.items():
-        if 2 * count >= steps:
-            BESIDES[what] = with_line(BESIDES.get(what), line)
-
-
-def fills_with_zeros(optimizer, set_to_none=True):
-    return not set_to_none
-
-
-def is_after_first_step():
-    """Whether the first step has ended; False while the compiler traces: it allows no frames."""
-    compiler = getattr(sys.modules["torch"], "compiler", None)
-    compiles = getattr(compiler, "is_compiling", bool)()
-    return not compiles and sys.modules["ninefold_bench_hook"].STEPS.socket is not None
 
 
 def see_loaders(loader, workers):
@@ -126,7 +83,7 @@ def see_loaders(loader, workers):
     @functools.wraps(begin)
     def begun(self):
         SEEN.update(loader=lines.get(id(self.dataset)), workers=self.num_workers)
-        SEEN.update(iterable=iterates(self.dataset), pinned=bool(self.pin_memory))
+        SEEN.update(iterable=iterates(self.dataset))
         return begin(self)
 
     loader.__init__, loader.__iter__ = made, begun
@@ -268,12 +225,6 @@ def with_line(lines, line):
     told = lines.split(", ") if lines else []
     new = line is not None and line not in told and len(told) < LINES
     return ", ".join([*told, line]) if new else lines
-
-
-def line_of_caller():
-    """`FILE:LINE` of the script that calls a method of torch itself; None: torch or a package."""
-    torch, caller = os.path.dirname(sys.modules["torch"].__file__), sys._getframe(2)
-    return None if caller.f_code.co_filename.startswith(torch) else line_of_script()
 
 
 def line_of_script():

@@ -35,7 +35,7 @@ PASSES = 300  # backward passes before a step: more than gradients are accumulat
 FEW, PATIENCE = 4, 20.0  # steps that suffice if there is one optimizer, or after so many seconds
 WATCHED = 0.2  # seconds: NCCL's watchdog looks every 0.1
 # Of `Steps`, what was set before the first step: a forked process goes on with it.
-KEPT = "set_eval_frame", "watch", "batches", "ends", "script", "besides", "recorder"
+KEPT = "set_eval_frame", "watch", "batches", "ends", "script", "recorder"
 # Of a usual step: a block without gradients that takes longer is an evaluation; a GPU that has done
 # what is queued sooner waits for its host.
 LONG = 0.5
@@ -165,7 +165,7 @@ class Steps:
     batches: sees what the first steps take; taken: what it saw; unscaled: whether they compute in
     float16 without a GradScaler. watch: sees in what they compute,
     if that is asked for. ends: end what sees them. script: what it has of the changes, if that is
-    asked for. besides: what costs time, too.
+    asked for.
     recorder: records the first steps, until a turn comes that it is not to.
     averaging: sees how long this rank waits for others, until a turn comes that has a lead.
     depth, entered: of blocks without gradients, and when the outermost began.
@@ -183,7 +183,7 @@ class Steps:
         self.recorder = None
         self.batches = self.taken = self.returned = None
         self.unscaled = False
-        self.besides, self.averaging = None, Waits(self)
+        self.averaging = Waits(self)
         self.usual, self.depth, self.entered, self.thread = 0.0, 0, 0.0, get_ident()
 
     def after_step(self, optimizer, args, kwargs):
@@ -281,7 +281,6 @@ class Steps:
                 "optimizers": len({id(self.leader), *self.seen}),
                 "workers": self.count_workers(),
                 "waits": bool(self.used) and waited < LONG * self.usual,
-                "besides": self.besides,
                 "taken": self.taken,
                 "memory": self.used.peak(),
                 "unscaled": self.unscaled,

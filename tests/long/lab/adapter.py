@@ -195,7 +195,7 @@ class Try(Played, trial.ChangesTrial):
         ]
         super().__init__(Command("true"), Options(minutes=world.case.get("minutes", 2)), Path())
         self._keep_only([AS_IT_IS, *scripts])
-        self.script = self.besides = {"framework": None}
+        self.script = {"framework": None}
         self._tournament = Tournament(
             self,
             self._budget,
