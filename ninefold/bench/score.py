@@ -7,7 +7,6 @@ import math
 import os
 import re
 import secrets
-import signal
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +36,6 @@ from ninefold.types import SEEDS
 KEEP, DISCARD, MORE = "keep", "discard", "more runs"
 OPEN_WORD = "not shown to differ"
 LARGEST_LOG = 1 << 28  # bytes in which the last score is looked for
-SEARCH_SECONDS = 60.0  # that this may take
 LARGEST = 1e15  # of a score: the variance of larger ones may be no float
 LEVEL = 0.05  # of a judgement that is in no series
 OUT = "{out}"  # begins a score that is in the folder of a run
@@ -190,24 +188,8 @@ def score_of(log: Path, command: Command, score: re.Pattern[str] | str) -> float
 
 
 def last_match(pattern: re.Pattern[str], text: str) -> str:
-    """What a pattern matches last. Raises ConfigError where that takes too long."""
-
-    def late(*_: object) -> None:
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, late)  # a search looks for signals
-    try:
-        try:
-            signal.setitimer(signal.ITIMER_REAL, SEARCH_SECONDS)
-            matches = deque(pattern.finditer(text), maxlen=1)
-        finally:  # inside, as it may be late until the timer is off
-            signal.setitimer(signal.ITIMER_REAL, 0)
-    except TimeoutError:
-        wrong = f"its last match was not found in {SEARCH_SECONDS:g} s"
-        allowed = "what repeats in a group that repeats, as in (a+)+, is looked for for ever"
-        raise ConfigError("--score", pattern.pattern, wrong, allowed, "write it simpler") from None
-    finally:
-        signal.signal(signal.SIGALRM, before)
+    """What a pattern matches last."""
+    matches = deque(pattern.finditer(text), maxlen=1)
     return (matches[0].group(bool(pattern.groups)) if matches else None) or "no match"
 
 

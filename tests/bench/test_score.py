@@ -156,15 +156,6 @@ def test_a_series_is_a_file_to_which_one_bench_at_a_time_adds_its_judgement(tmp_
         assert file.read_text() == other
 
 
-def test_a_pattern_that_searches_for_ever_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ninefold.bench.score.SEARCH_SECONDS", 0.2)
-    (log := tmp_path / "1.log").write_text("a" * 60)
-    with pytest.raises(ConfigError, match=r"was not found in 0\.2 s"):
-        score_of(log, Command("true"), re.compile("(a+)+b"))
-
-
 @pytest.mark.slow
 def test_precisions_of_a_script_with_a_fixed_seed_are_judged_by_its_score(shell: Shell) -> None:
     (shell.folder / "train.py").write_text(TRAINS)
