@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ninefold import report as reports
 from ninefold.answer.cell import PLAIN, Cell
 from ninefold.answer.measures import SCORE_KEY
+from ninefold.answer.rounds import STOPPED
 from ninefold.answer.runs import Run
 from ninefold.answer.screen import ROWS, more_notes, screen
 from ninefold.answer.words import content
@@ -64,7 +65,10 @@ class Answer:
         self.sentence = answer.lead
         self.train = answer.train
         self._next = [answer.next_command] if answer.next_command else []
-        self.failed = {str(run.cell): self._why(run) for run in report.runs if run.status != "ok"}
+        ended = [run for run in report.runs if run.status not in STOPPED]
+        self.failed = {str(run.cell): self._why(run) for run in ended if run.status != "ok"}
+        if len(ended) < len(report.runs):
+            self._notes.insert(0, "It was interrupted, or still runs: resume() goes on with it.")
         group = report.groups[0] if report.groups else None
         self._table = None if group is None else results(group)
         self._control = group.control if group else ""
@@ -211,7 +215,7 @@ def answered(
         some = any(cell["status"] == "ok" for cell in answer.cells.values())
         if well or (some and answer._measured > measured):
             return answer
-    raise running.failure(ended, command, place, at_most)
+    raise running.failure(ended, place, at_most)
 
 
 def _cell(cell: CellReport) -> Row:

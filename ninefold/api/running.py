@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -40,23 +39,18 @@ def run(command: Sequence[str], place: Path, at_most: float | None, show: bool) 
     except KeyboardInterrupt:
         known = "nothing is measured yet"
         if (place / STUDY).exists():
-            known = f"ninefold.Answer({str(place)!r}) has what is known"
-        raise KeyboardInterrupt(
-            f"nothing of it runs any more; {known}; to resume in a shell: {_go_on(command, place)}"
-        ) from None
+            known = f"ninefold.Answer({str(place)!r}) has what is known, and resume() of it goes on"
+        raise KeyboardInterrupt(f"nothing of it runs any more; {known}") from None
     finally:
         if notebook:
             notebook.close()
 
 
-def failure(
-    ended: child.Ended, command: Sequence[str], place: Path, at_most: float | None
-) -> Failure:
+def failure(ended: child.Ended, place: Path, at_most: float | None) -> Failure:
     """Return why a command that ended so has no answer."""
     if ended.late:
         wrong = "no configuration has a time after so many minutes"
-        do = f"raise it, or continue in a shell: {_go_on(command, place)}"
-        return ConfigError("at_most", at_most, wrong, "two rounds take longer", do)
+        return ConfigError("at_most", at_most, wrong, "two rounds take longer", "raise it")
     for each in ended.failures:
         return shown.explained(each)
     wrong = "the comparison ended without an answer"
@@ -75,25 +69,11 @@ def resuming(folder: Path, minutes: float) -> list[str]:
         wrong = f"no comparison of yours can be resumed there; {error_text(error)}"
         allowed = "one that ninefold.compare began is needed"
         raise ConfigError("folder", folder, wrong, allowed, "compare again") from error
-    return _resuming(command, folder, f"study.time_budget={spent + minutes:g}")
-
-
-def _resuming(command: Sequence[str], place: Path, *more: str) -> list[str]:
-    """The arguments that resume the comparison that `command` began. more: in place of its own.
-
-    The folder may have another name by now, as from another working directory.
-    """
-    left_out = ("hydra.sweep.dir=", *(f"{word.partition('=')[0]}=" for word in more))
-    words = [word for word in command if not word.startswith(left_out)]
-    words[words.index("--config-dir") + 1] = str(place / OPTIONS)
-    return [*words, *more, f"study.resume={as_value(str(place))}"]
-
-
-def _go_on(command: Sequence[str], place: Path) -> str:
-    """The command that resumes a comparison, or begins it if it was stopped before that."""
-    if (place / STUDY).exists() and not any(w.startswith("study.resume=") for w in command):
-        command = _resuming(command, place)
-    return shlex.join(["python", *child.TRAIN, *command])
+    budget = "study.time_budget="
+    words = [word for word in command if not word.startswith(("hydra.sweep.dir=", budget))]
+    # The folder may have another name by now, as from another working directory.
+    words[words.index("--config-dir") + 1] = str(folder / OPTIONS)
+    return [*words, f"{budget}{spent + minutes:g}", f"study.resume={as_value(str(folder))}"]
 
 
 def last_line(path: Path) -> str:

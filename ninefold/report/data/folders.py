@@ -81,7 +81,7 @@ def _unfinished(job: dict[str, Any]) -> dict[str, Any]:
     processes = parallel.get("processes") if isinstance(parallel, dict) else None
     return {
         "status": "unfinished",
-        "error": "no result.json: killed, or still running",
+        "error": "interrupted, or still running",
         **identity(job["choices"], job),
         "batch_size": job.get("batch_size"),
         "processes": processes if isinstance(processes, int) else None,
