@@ -5,7 +5,6 @@ from __future__ import annotations
 import linecache
 import re
 import sys
-from collections.abc import Callable
 from html import escape
 from typing import Any
 
@@ -27,22 +26,8 @@ ARGUMENTS = {
     "task": "loss",
     "task.loss": "loss",
 }
-KEY = r"[a-z_]+(?:\.[a-z_]+)+"
-# What a command says, by its options and what it lets choose, and a caller's words for it.
-WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
-    (r"\b(\w+)-[0-9a-f]{12}\b", r"\1"),  # the name of a task, made to be one of its own
-    (r"\bseed=range\(0,(\S+)\)", r"seeds=\1"),
-    (r"\boptimizer=torch\.optim\b", "optimizer=function"),
-    (r"\blower optimizer\.lr\b", "lower the learning rate (optimizer=)"),
-    (r"\bamp=(\w+) measures", r'amp="\1" measures'),
-    (rf"\b(?:task(?==)|{KEY})\b", lambda found: ARGUMENTS.get(found[0], found[0])),
-    (rf"\b({KEY}) (sets|makes)\b", r"overrides=['\1=...'] \2"),
-    (rf"\bset ({KEY}) to (the [^,;]+), as (\[[^;]*?\]|\w+)", r"pass overrides=['\1=\3'], \2"),
-    (rf"\bset ((?:on_nonfinite|(?!launch\.){KEY})=\w+)", r"pass overrides=['\1']"),
-    (r"\bset model\.output to .*", "pass a loss that takes the prediction out of it"),
-    (r",? or (choose another|set) [^;]*$", ""),
-    (r"choose another [^;]*$", "correct it"),
-)
+KEY = r"\b[a-z_]+(?:\.[a-z_]+)+\b"
+OWN_NAME = r"\b(\w+)-[0-9a-f]{12}\b"  # of a task: it has a part of what its objects are
 
 
 class Notebook:
@@ -94,21 +79,18 @@ def in_notebook() -> bool:
 
 def explained(failure: Failure) -> Failure:
     """Say `failure` in the words of the caller's arguments, with the line of code as a note."""
-    do = failure.do.replace("set it to ", f"set {failure.field}=")
-    said = [f"{failure.field}={failure.value}", failure.wrong, failure.allowed, do]
-    about, *sentence = map(in_arguments, said)
-    field, _, value = about.partition("=")
-    told = type(failure)(field, value, *sentence)
+    field, *said = map(in_arguments, failure.parts)
+    told = type(failure)(ARGUMENTS.get(field, field), *said)
     if line := source_line(str(told)):
         told.add_note(line)
     return told
 
 
 def in_arguments(text: str) -> str:
-    """`text` of the command, in the words of the arguments of `ninefold.compare`."""
-    for pattern, words in WORDS:
-        text = re.sub(pattern, words, text)
-    return text
+    """`text` of the command: its keys as the arguments that give them, others as overrides."""
+    text = re.sub(OWN_NAME, r"\1", text)
+    text = re.sub(KEY, lambda found: ARGUMENTS.get(found[0], found[0]), text)
+    return re.sub(rf"\bset ({KEY}=\w+)", r"pass overrides=['\1']", text)
 
 
 def source_line(text: str) -> str | None:
