@@ -6,41 +6,21 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from inspect import signature
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ninefold.api import COMMAND, FILE, OPTIONS, capsule
 from ninefold.api.answer import Answer, answered
 from ninefold.api.objects import gather
 from ninefold.api.session import check_number
 from ninefold.default_axes import axes, left_out
-from ninefold.errors import ConfigError, suggestion
+from ninefold.errors import ConfigError
 from ninefold.ranks import started_by
 from ninefold.study_record import FILE as STUDY
 from ninefold.types import MAX_TIME
 from ninefold.words import as_value
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-def suggesting(function: F) -> F:
-    """`function`; of an argument that it does not have it says which one may be meant."""
-
-    @wraps(function)
-    def called(*given: Any, **named: Any) -> Any:
-        known = signature(function).parameters
-        for name in sorted({*named} - {*known}):
-            wrong = f"{function.__name__} has no such argument"
-            near = suggestion(name, known)
-            raise ConfigError(name, named[name], wrong, near, "correct its name")
-        return function(*given, **named)
-
-    return called  # type: ignore[return-value]
-
-
-@suggesting
 def compare(
     model: Any,
     dataset: Any,

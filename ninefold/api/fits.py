@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from ninefold.api import OPTIONS, child, running
-from ninefold.api.compare import as_words, asked_axes, suggesting
+from ninefold.api.compare import as_words, asked_axes
 from ninefold.api.objects import gather
 from ninefold.api.show import explained
 from ninefold.errors import Failure, ResourceError
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@suggesting
 def fits(
     model: Any,
     dataset: Any,

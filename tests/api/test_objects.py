@@ -111,10 +111,6 @@ REFUSED: list[tuple[str, Call]] = [
     ),
     ("loss=str: it cannot be called", comparing(net, (X, Y), "mse")),
     (
-        "paralel=ddp: compare has no such argument; did you mean parallel",
-        comparing(net, (X, Y), LOSS, paralel="ddp"),
-    ),
-    (
         "optimizer=list: it cannot be called; .* a loop of several with ninefold.time_steps",
         comparing(net, (X, Y), LOSS, optimizer=[torch.optim.SGD(net().parameters(), 0.1)] * 2),
     ),
