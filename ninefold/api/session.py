@@ -1,15 +1,13 @@
-"""Leads one comparison of steps in turns: its clock, what its processes agree on."""
+"""Leads one comparison of steps in turns: its clock, its warm-up, what it shows."""
 
 from __future__ import annotations
 
 import math
 import multiprocessing
 import os
-import platform
 import secrets
 import sys
 import time
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -42,8 +40,8 @@ class Session(Entries):
     """Compares steps of these names in turns: the entries of a tournament; arguments as of
     `time_steps`.
 
-    `play` lets functions take the turns; `close` is called after it, after an exception too. Under
-    torchrun all ranks construct it together. Raises ConfigError.
+    `play` lets functions take the turns; `close` is called after it, after an exception too.
+    Raises ConfigError.
 
     clock, accelerator: tell the time in seconds, and run what steps queue. draw: a number of so
     many bits, which sets the orders.
@@ -74,15 +72,16 @@ class Session(Entries):
             wrong = "there is no such step"
             allowed = f"there are {', '.join(names)}"
             raise ConfigError("baseline", baseline, wrong, allowed, "name one of these")
+        joined = distributed.is_available() and distributed.is_initialized()
+        if joined and (count := distributed.get_world_size()) > 1:
+            wrong = "each would take turns of its own, and wait for the others for ever"
+            do = "compare commands of torchrun with ninefold bench"
+            raise ConfigError("processes", count, wrong, "one is allowed", do)
         self._given, self._clock, self._accelerator = tuple(names), clock, accelerator
         self._used, self._since = list[int](), 0.0  # of this turn: accelerators, its timed steps
         self._settings = Settings(same=same, level=level, baseline=baseline)
-        self._ranks = RankSync()
-        self._ranks.check(names)
-        self._neighbors = self._ranks.neighbors()
-        self._agreed = 0.0  # seconds so far, where ranks agree on them
         self._beside_on_gpu = False  # whether other programs computed there in a turn
-        self._shows = show and self._ranks.rank == 0
+        self._shows = show
         self._total = math.ceil(60 * minutes)
         self._bar = progress.bar(
             desc="steps alternate",
@@ -95,15 +94,14 @@ class Session(Entries):
         self._names, self.done = sorted(names), 0
         self._turn_seconds = turn
         self._takes: Mapping[str, Callable[[Turn], float]] = {}
-        seed = f"{self._ranks.largest([draw(48)])[0]:.0f}"  # one for all ranks
         self.tournament = Tournament(
-            self, steps_budget(60.0 * minutes), self._look, seed, clock=self._now
+            self, steps_budget(60.0 * minutes), self._look, str(draw(48)), clock=self._now
         )
         self.warm_ups = WarmUps(self._names, lambda: self.tournament.elapsed, 60.0 * minutes)
 
     def _now(self) -> float:
-        """Seconds since the beginning, the same in all ranks."""
-        return self._agreed if self._ranks.several else self._clock() - self._began
+        """Seconds since the beginning."""
+        return self._clock() - self._began
 
     def play(self, takes: Mapping[str, Callable[[Turn], float]]) -> None:
         """Let functions take the turns, to the end; each returns the seconds of a step."""
@@ -123,24 +121,13 @@ class Session(Entries):
             self._accelerator.synchronize(number)
         return self._clock() - self._since
 
-    def _processes(self) -> list[int]:
-        """Ids of processes that are not neighbors: other ranks, and those that read for steps."""
-        readers = [child.pid for child in multiprocessing.active_children()]
-        return [*self._neighbors, *filter(None, readers)]
-
     def agree(self, taken: Taken) -> Taken:
-        """Return a turn as the slowest rank took it, beside the busiest neighbors."""
-        others = -1.0 if taken.others is None else taken.others  # -1: not known
-        seconds, others, now = self._ranks.largest(
-            [taken.seconds, others, self._clock() - self._began]
-        )
-        self._agreed = now
+        """Note a turn, and return it."""
         if self._used and taken.begin is not None and not self._beside_on_gpu:
-            own = {os.getpid(), *self._neighbors}
-            self._beside_on_gpu = others_on_gpus(taken.begin, own.__contains__)
-        self.warm_ups.took(seconds)
-        self._bar.update(min(int(now), self._total) - self._bar.n)
-        return taken._replace(seconds=seconds, others=None if others < 0 else others)
+            self._beside_on_gpu = others_on_gpus(taken.begin, os.getpid().__eq__)
+        self.warm_ups.took(taken.seconds)
+        self._bar.update(min(int(self._now()), self._total) - self._bar.n)
+        return taken
 
     @property
     def names(self) -> Sequence[str]:
@@ -148,27 +135,26 @@ class Session(Entries):
 
     def start(self, left: Sequence[str], number: int) -> Sequence[Contestant]:
         """Return the steps: they are in this process, and need no start."""
-        own = self.warm_ups, self._processes, self._ranks.several, self._turn_seconds
+        own = self.warm_ups, self._turn_seconds
         return [StepTaker(name, self._takes[name], *own) for name in self.names]
 
     def round_ended(self, number: int) -> None:
         self.done += 1
 
     def times(self, caveats: Sequence[str] = ()) -> Times:
-        """The result, of all complete rounds. Every rank must call it."""
+        """The result, of all complete rounds."""
         made, caveats = self.tournament, [*caveats, *[BESIDE_ON_GPU] * self._beside_on_gpu]
         facts = facts_of(self._given, made.log.turns, made.looks, self.done, self._settings)
         return times(facts, caveats, made.seed)
 
     def show(self, found: Times) -> None:
-        """Print the answer, in rank 0; an interactive session shows it as it returns."""
+        """Print the answer, unless an interactive session shows it as it returns."""
         if self._shows and not hasattr(sys, "ps1"):
             print(found, flush=True)
 
     def close(self) -> None:
-        """Close the progress bar and the group of processes, after an exception too."""
+        """Close the progress bar, after an exception too."""
         self._bar.close()
-        self._ranks.close()
 
     def _look(self) -> Look:
         found = self.times()
@@ -178,26 +164,26 @@ class Session(Entries):
 class StepTaker:
     """A step of this process: a contestant.
 
-    take: takes a turn, and returns the seconds of a step. warm_ups: of all steps. processes,
-    several, turn_seconds: as of `Contestant`.
+    take: takes a turn, and returns the seconds of a step. warm_ups: of all steps.
     """
+
+    several, steps, workers, waits = False, None, 0, False
 
     def __init__(
         self,
         name: str,
         take: Callable[[Turn], float],
         warm_ups: WarmUps,
-        processes: Callable[[], list[int]] = list,
-        several: bool = False,
         turn_seconds: float = 0.1,
     ) -> None:
-        self.name, self.several, self.turn_seconds = name, several, turn_seconds
-        self.steps, self.workers, self.waits = None, 0, False
-        self._take, self._warm_ups, self._processes = take, warm_ups, processes
+        self.name, self.turn_seconds = name, turn_seconds
+        self._take, self._warm_ups = take, warm_ups
 
     @property
     def processes(self) -> list[int]:
-        return self._processes()
+        """Those that read for steps."""
+        readers = (child.pid for child in multiprocessing.active_children())
+        return [*filter(None, readers)]
 
     def warm_up(self, known: Pace | None) -> WarmUp:
         return self._warm_ups.of(self.name)
@@ -275,51 +261,3 @@ def check_number(field: str, value: object, below: float) -> None:
         allowed = f"a number above 0 and below {below:g}"
         said = repr(value) if isinstance(value, str) else value  # of a long number it may fail
         raise ConfigError(field, said, "it cannot be that", allowed, "correct it")
-
-
-class RankSync:
-    """The processes of the default group; one alone where none was made.
-
-    They speak over a group of their own (gloo), so that nothing is queued on a device.
-
-    rank: of this process. several: whether there are others.
-    """
-
-    def __init__(self) -> None:
-        there = distributed.is_available() and distributed.is_initialized()
-        self.rank = distributed.get_rank() if there else 0
-        self.several = there and distributed.get_world_size() > 1
-        self._group: Any = distributed.new_group(backend="gloo") if self.several else None
-
-    def largest(self, values: Sequence[float]) -> list[float]:
-        """The largest of each of these values over all processes, the same in each of them."""
-        if not self.several:
-            return list(values)
-        found = torch.tensor(values, dtype=torch.float64)
-        distributed.all_reduce(found, distributed.ReduceOp.MAX, group=self._group)
-        return [float(value) for value in found.tolist()]
-
-    def check(self, steps: Sequence[str]) -> None:
-        """Raise ConfigError, in all processes, unless all have steps of the same names."""
-        code = float(zlib.crc32("\n".join(sorted(steps)).encode()))
-        # The largest of -code is the smallest code, so that one call gives both.
-        most, least = self.largest([code, -code])
-        if most != -least:
-            wrong = "other ranks have steps of other names"
-            allowed = f"rank {self.rank} has these"
-            raise ConfigError("steps", ", ".join(steps), wrong, allowed, "give all ranks the same")
-
-    def neighbors(self) -> list[int]:
-        """The ids of the other processes on this host."""
-        if not self.several:
-            return []
-        own = torch.tensor([os.getpid(), zlib.crc32(platform.node().encode())])
-        found = [torch.empty_like(own) for _ in range(distributed.get_world_size(self._group))]
-        distributed.all_gather(found, own, group=self._group)
-        return [int(pid) for pid, host in found if host == own[1] and pid != own[0]]
-
-    def close(self) -> None:
-        """Give the group back."""
-        if self._group is not None and distributed.is_initialized():
-            distributed.destroy_process_group(self._group)
-        self._group, self.several = None, False

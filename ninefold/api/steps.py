@@ -33,10 +33,9 @@ def time_steps(
     """Benchmark training steps against each other: which is the fastest in this process?
 
     The steps take short turns in random order, so that background load affects all alike. Devices
-    are synchronized at the ends of turns only. In a torch.distributed group all processes call it,
-    the order is the same in all of them, and a turn takes as long as in the slowest. What it
-    estimates is the mean seconds of a step in a long run of it, on this machine as it is most of
-    the time; turns that other programs disturb are left out, unless most are.
+    are synchronized at the ends of turns only. What it estimates is the mean seconds of a step in a
+    long run of it, on this machine as it is most of the time; turns that other programs disturb are
+    left out, unless most are.
 
     Worker processes that a step starts, such as a DataLoader's, are stopped while others train (on
     Linux, those that were forked), so that its time has the wait for data in it. Threads run on,
@@ -50,13 +49,12 @@ def time_steps(
         compiled; further calls of the warm-up, 200 in all or a fifth of the time, are a part of
         it. It ends sooner once the answer is decided and the speedups of the fastest are known
         within 3 %.
-    turn: seconds that are timed in a turn; the 0.04 before them are not. In a group of processes
-        at least 0.3, and the 0.3 before them are not timed.
+    turn: seconds that are timed in a turn; the 0.04 before them are not.
     same: steps whose times differ by at most this share count as equally fast.
     level: the chance of any false verdict is at most this.
     baseline: the step that the others are compared with, by default the first. One that you give
         is also the answer if it is shown to be within `same` of the fastest.
-    show: print the answer (rank 0 alone), with the time that has passed meanwhile on a terminal.
+    show: print the answer, with the time that has passed meanwhile on a terminal.
 
     Returns `Times`, which prints as the answer: `best` is the step that it names, `seconds` of each
     are there, and `rows()` has the turns.

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import ninefold
 from ninefold.answer.facts import facts_of
@@ -101,6 +102,15 @@ def test_what_cannot_be_compared_is_refused_in_one_line(given: dict[str, Any], l
     assert str(raised.value).startswith(line)
     assert str(raised.value).count(";") >= 2
     assert "\n" not in str(raised.value)
+
+
+def test_one_of_several_processes_is_refused() -> None:
+    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        with pytest.raises(ConfigError, match=r"^error: processes=2: .* with ninefold bench$"):
+            ninefold.time_steps({"a": nothing, "b": nothing}, **SHORT)
+    finally:
+        distributed.destroy_process_group()
 
 
 class Accelerator:
