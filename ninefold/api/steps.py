@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
+from types import CoroutineType, GeneratorType
 from typing import Any
 
 import torch
-from torch import nn
 
 from ninefold.answer.times import Times
 from ninefold.api.session import Session
@@ -146,28 +145,20 @@ def check_names(steps: object) -> None:
 def as_function(name: str, step: object) -> Callable[[], Any]:
     """A step as a function without arguments. Raises ConfigError, at its first call too."""
     field = f"steps[{name!r}]"
-    if inspect.isgenerator(step):
+    if isinstance(step, GeneratorType):
         return lambda: advance(field, step)
-    if isinstance(step, nn.Module):
-        wrong, do = "a module is no training step", "write a function that calls it"
-        allowed = (
-            "a function without arguments that takes one, or a generator that yields after each"
-        )
-        raise ConfigError(field, type(step).__name__, wrong, allowed, do)
-    if inspect.isgeneratorfunction(step) or not callable(step):
-        wrong = "it is neither a function that takes a step nor a generator that yields after each"
-        allowed = "a generator function has to be called"
-        do = "write NAME() for NAME"
-        raise ConfigError(field, getattr(step, "__name__", type(step).__name__), wrong, allowed, do)
+    if not callable(step):
+        allowed = "a function that takes a step, or a generator that yields after each"
+        raise ConfigError(field, type(step).__name__, "it cannot be called", allowed, "give one")
     function: Callable[[], Any] = step
-    checked = False
 
     def call() -> None:
-        nonlocal checked
         found = function()
-        if not checked:
-            checked = True
-            check_returned(field, found)
+        if isinstance(found, GeneratorType | CoroutineType):
+            found.close()
+            wrong = "calling it takes no step, but makes something that would"
+            allowed = "a function that takes one, or the generator itself"
+            raise ConfigError(field, type(found).__name__, wrong, allowed, "call it first")
 
     return call
 
@@ -178,12 +169,3 @@ def advance(field: str, step: Iterator[Any]) -> None:
         return
     allowed = "steps alternate until the time is up"
     raise ConfigError(field, "generator", "it has ended", allowed, "let it loop without an end")
-
-
-def check_returned(field: str, found: object) -> None:
-    """Raise ConfigError if a step returned something that has yet to be run."""
-    if inspect.isgenerator(found) or inspect.iscoroutine(found):
-        found.close()
-        wrong = "calling it takes no step, but makes something that would"
-        allowed = "a function that takes one, or the generator itself"
-        raise ConfigError(field, type(found).__name__, wrong, allowed, "call it first")

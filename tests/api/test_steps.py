@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import distributed, nn
+from torch import distributed
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import ninefold
@@ -82,9 +82,9 @@ async def later() -> None:
         ({"steps": [nothing, nothing]}, "error: steps=list: it is no mapping"),
         ({"steps": {"a": nothing}}, "error: steps=a: there is nothing to compare it with"),
         ({"steps": {"a": nothing, 2: nothing}}, "error: steps=2: it is no name"),
-        ({"steps": {"a": nothing, "b": nn.Linear(1, 1)}}, "error: steps['b']=Linear: a module"),
+        ({"steps": {"a": nothing, "b": [nothing]}}, "error: steps['b']=list: it cannot be called"),
         ({"steps": {"a": nothing, "b": ends()}}, "error: steps['b']=generator: it has ended"),
-        ({"steps": {"a": nothing, "b": endless}}, "error: steps['b']=endless: it is neither"),
+        ({"steps": {"a": nothing, "b": endless}}, "error: steps['b']=generator: calling it takes"),
         ({"steps": {"a": nothing, "b": lambda: endless()}}, "error: steps['b']=generator: calling"),
         ({"steps": {"a": nothing, "b": later}}, "error: steps['b']=coroutine: calling"),
         ({"minutes": 0}, "error: minutes=0: it cannot be that; a number above 0"),
