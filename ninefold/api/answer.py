@@ -19,7 +19,7 @@ from ninefold.answer.words import content
 from ninefold.api import NOTES, running
 from ninefold.api.show import in_arguments, source_line
 from ninefold.errors import ConfigError, one_line
-from ninefold.files import read_json, write_text
+from ninefold.files import read_json
 from ninefold.numbers import capitalized
 from ninefold.report.render.results import results
 from ninefold.report.render.tables import Table, lines
@@ -87,15 +87,13 @@ class Answer:
     def caveats(self) -> list[str]:
         return [*map(in_arguments, self._read.report.answer.caveats), *self._notes]
 
-    def report(self, path: str | Path | None = None) -> Path:
-        """Write the report of the study and return its page, report.html.
+    def report(self) -> Path:
+        """Write the report of the study and return its page, report.html, in a folder of its files.
 
-        path: a folder to copy the report to. Raises ResourceError if it cannot be written.
+        Raises ResourceError if it cannot be written.
         """
         reports.write(self.folder, self._own)
-        if path is None:
-            return reports.place(self.folder)
-        return reports.copy(self.folder, Path(path))
+        return reports.place(self.folder)
 
     def resume(self, minutes: float = 2.0, show: bool = True) -> Answer:
         """Go on with the comparison for so many minutes more, and return its answer.
@@ -149,16 +147,14 @@ class Answer:
         """The rows as a pandas.DataFrame. Raises ConfigError where pandas is not installed."""
         return data_frame(self.rows())
 
-    def figure(self, path: str | Path | None = None) -> str:
+    def figure(self) -> str:
         """The speed of the configurations as SVG: figure.svg of the report.
 
-        path: a file to write it to. Raises ConfigError where there is nothing to draw.
+        Raises ConfigError where there is nothing to draw.
         """
         if self._read.picture is None:
             allowed = "there is nothing to draw"
             raise ConfigError("folder", self.folder, "no time is known", allowed, "run it again")
-        if path is not None:
-            write_text(Path(path), self._read.picture)
         return self._read.picture
 
     @property

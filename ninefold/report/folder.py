@@ -1,4 +1,4 @@
-"""Writes, reads and copies the report of a folder: report.html, report.md and their data."""
+"""Writes and reads the report of a folder: report.html, report.md and their data."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from ninefold.answer.answer import Answer
 from ninefold.answer.screen import NOTES
 from ninefold.answer.study import scores_are_decided
 from ninefold.errors import ConfigError, Failure, ResourceError, error_text, memory_failure
-from ninefold.files import read_bytes, write_durably, write_text
+from ninefold.files import write_text
 from ninefold.places import IN_A_CLONE, ROOT, typed_as
 from ninefold.report.builder import answer_of, build
-from ninefold.report.data.csv_files import MAX_BYTES
 from ninefold.report.data.recording import RECORDED, Recording, find_recording, record
 from ninefold.report.render.console import console_text
 from ninefold.report.render.templates import figure, page, report_text
@@ -49,7 +48,7 @@ def write(
     with _making_sense(folder):
         recording, target = find_recording(folder, own)
         gathered = target != folder
-        with _writing("folder", folder, "free space or copy the folder elsewhere"):
+        with _writing(folder):
             _forget_links(target, recording=gathered)
             if gathered:
                 record(recording, target)
@@ -57,15 +56,14 @@ def write(
 
 
 @contextmanager
-def _writing(field: str, folder: Path, do: str) -> Iterator[None]:
-    """Raise ResourceError where the report cannot be written. field: that names the folder."""
+def _writing(folder: Path) -> Iterator[None]:
+    """Raise ResourceError where the report of a folder cannot be written."""
     try:
         yield
     except OSError as problem:
         wrong = f"the report cannot be written ({problem.strerror or problem})"
-        raise ResourceError(
-            field, folder, wrong, "a folder that can be written to", do
-        ) from problem
+        needed, do = "a folder that can be written to", "free space or copy the folder elsewhere"
+        raise ResourceError("folder", folder, wrong, needed, do) from problem
 
 
 @contextmanager
@@ -85,21 +83,6 @@ def _making_sense(folder: Path) -> Iterator[None]:
         raise memory_failure(problem, "a report was being made") or ConfigError(
             "folder", folder, wrong, "restore them", do
         ) from problem
-
-
-def copy(folder: Path, path: Path) -> Path:
-    """Copy the report of a folder to the folder `path`, and return its page there.
-
-    Only files of a report are copied, and no links: anybody may have put something beside them.
-    Raises ResourceError.
-    """
-    page = place(folder)
-    with _writing("path", path, "choose another"):
-        path.mkdir(parents=True, exist_ok=True)
-        for source in (page.with_name(name) for name in (*RECORDED, *DERIVED)):
-            if source.is_file() and not source.is_symlink():
-                write_durably(path / source.name, read_bytes(source, MAX_BYTES))
-    return path / page.name
 
 
 def settings(answer: Answer, framework: str, field: str) -> str:

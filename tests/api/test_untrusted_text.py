@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import csv
 import json
-import os
 import shutil
 from collections.abc import Callable
 from html import escape
@@ -13,14 +12,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import ninefold
 from ninefold.answer.facts import facts_of
 from ninefold.answer.times import times
 from ninefold.api import NOTES
 from ninefold.api.fits import Fits
-from ninefold.errors import ResourceError
 from ninefold.tournament.taken import TurnLog
 from tests.api.test_steps import SETTINGS
 from tests.conftest import ROOT
@@ -84,33 +80,3 @@ def test_no_object_that_a_notebook_shows_lets_text_be_html(tmp_path: Path) -> No
         assert escape(HOSTILE) in page
         found = Tags(page).found
         assert not [tag for tag, onerror in found if tag == "script" or onerror]
-
-
-def test_a_copied_report_has_its_own_files_and_nothing_that_a_link_leads_to(tmp_path: Path) -> None:
-    (private := tmp_path / "private").write_text("private")
-    shutil.copytree(RECORDED, folder := tmp_path / "study")
-    (folder / "figure.svg").unlink(missing_ok=True)
-    (folder / "figure.svg").symlink_to(private)
-    (folder / "numerics.csv").unlink()
-    (folder / "numerics.csv").symlink_to(RECORDED / "numerics.csv")
-    (folder / "notes").symlink_to(private)
-    (folder / "loop").symlink_to(folder)
-    os.mkfifo(folder / "fifo")
-    page = ninefold.Answer(folder).report(tmp_path / "copy")
-    assert page == tmp_path / "copy" / "report.html"
-    copied = sorted(path.name for path in page.parent.iterdir())
-    assert copied == [
-        "curves.csv", "environment.json", "figure.svg", "report.html", "report.json", "report.md",
-        "runs.csv",
-    ]  # fmt: skip
-    assert not [path for path in page.parent.iterdir() if path.read_text() == "private"]
-    assert (page.parent / "runs.csv").read_bytes() == (folder / "runs.csv").read_bytes()
-    assert ninefold.Answer(folder).report(folder) == folder / "report.html"
-    assert (folder / "runs.csv").read_bytes() == (RECORDED / "runs.csv").read_bytes()
-
-
-def test_a_report_that_cannot_be_copied_is_one_line(tmp_path: Path) -> None:
-    shutil.copytree(RECORDED, tmp_path / "study")
-    (path := tmp_path / "taken").write_text("")
-    with pytest.raises(ResourceError, match=f"^error: path={path}: the report cannot be written "):
-        ninefold.Answer(tmp_path / "study").report(path)
