@@ -1,16 +1,12 @@
-"""Rows of any text as tables: in Markdown, in HTML, and as a pandas.DataFrame."""
+"""Rows of any text as tables, in Markdown and in HTML."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
 
-from ninefold.errors import ConfigError, one_line
-
-if TYPE_CHECKING:
-    import pandas as pd
+from ninefold.errors import one_line
 
 
 def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -47,14 +43,3 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
         for tag, row in [("th", header), *(("td", row) for row in rows)]
     ]
     return f"<table style='color:inherit'>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
-
-
-def data_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return rows as a pandas.DataFrame. Raises ConfigError where pandas is not installed."""
-    try:
-        import pandas as pd
-    except ImportError:
-        raise ConfigError(
-            "pandas", "missing", "to_frame() needs it", "rows() does not", "pip install pandas"
-        ) from None
-    return pd.DataFrame(rows)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ninefold.answer.decision import Decision, are_decided, decide
 from ninefold.answer.facts import Facts
@@ -29,11 +29,8 @@ from ninefold.answer.words import (
 from ninefold.numbers import counted
 from ninefold.progress import aligned
 from ninefold.stats.verdicts import UNDECIDED, Pair
-from ninefold.tables import data_frame, html_table
+from ninefold.tables import html_table
 from ninefold.tournament.taken import TakenTurn
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -100,10 +97,6 @@ class Times:
             {"step" if key == "name" else key: value for key, value in vars(turn).items()}
             for turn in self._turns
         ]
-
-    def to_frame(self) -> pd.DataFrame:
-        """The rows as a pandas.DataFrame. Raises ConfigError where pandas is not installed."""
-        return data_frame(self.rows())
 
     def __repr__(self) -> str:
         rows = aligned(narrowed(self._table(), self.seconds))

@@ -1,4 +1,4 @@
-"""What a comparison has found: a sentence, a table, a picture, data frames and a command."""
+"""What a comparison has found: a sentence, a table, a picture, rows and a command."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ninefold import report as reports
 from ninefold.answer.cell import PLAIN, Cell
@@ -25,10 +25,7 @@ from ninefold.report.render.results import results
 from ninefold.report.render.tables import Table, lines
 from ninefold.report.tree import CellReport
 from ninefold.result import Result
-from ninefold.tables import data_frame, html_table
-
-if TYPE_CHECKING:
-    import pandas as pd
+from ninefold.tables import html_table
 
 Row = dict[str, Any]
 
@@ -142,10 +139,6 @@ class Answer:
                 for turn, why, seconds, steps in turns or [(None, "", run.step_seconds, run.steps)]
             ]
         return found
-
-    def to_frame(self) -> pd.DataFrame:
-        """The rows as a pandas.DataFrame. Raises ConfigError where pandas is not installed."""
-        return data_frame(self.rows())
 
     def figure(self) -> str:
         """The speed of the configurations as SVG: figure.svg of the report.

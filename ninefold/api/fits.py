@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ninefold.api import OPTIONS, child, running
 from ninefold.api.compare import as_words, asked_axes
@@ -15,11 +15,8 @@ from ninefold.api.objects import gather
 from ninefold.api.show import explained
 from ninefold.errors import Failure, ResourceError
 from ninefold.progress import aligned
-from ninefold.tables import data_frame, html_table
+from ninefold.tables import html_table
 from ninefold.words import as_value
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def fits(
@@ -95,10 +92,6 @@ class Fits:
         real steps may have corrected; `whole`: whether it is the whole set.
         """
         return [{k: v for k, v in row.items() if k not in ("event", "line")} for row in self._told]
-
-    def to_frame(self) -> pd.DataFrame:
-        """The rows as a pandas.DataFrame. Raises ConfigError where pandas is not installed."""
-        return data_frame(self.rows())
 
     def __repr__(self) -> str:
         return "\n".join([*aligned([self._header, *self._lines]), *self.failed])

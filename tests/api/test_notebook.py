@@ -57,8 +57,8 @@ CELLS = [
     "before = state()\nanswer = compare('first')\nanswer",
     "from hydra.core.global_hydra import GlobalHydra\n"
     "assert state() == before\nassert not GlobalHydra.instance().is_initialized()\n"
-    "assert str(answer.best) in answer.cells\nframe = answer.to_frame()\n"
-    "set(zip(frame.cell, frame['round']))",
+    "assert str(answer.best) in answer.cells\n"
+    "{(row['cell'], row['round']) for row in answer.rows()}",
     # Another class of the same name, in an async cell.
     "import asyncio\nclass Net(Net):\n    def forward(self, rows):\n"
     "        return self.fc(rows) * 2\nawait asyncio.sleep(0)\n"

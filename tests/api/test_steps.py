@@ -258,7 +258,7 @@ def test_all_are_told_against_the_first_or_the_baseline_and_above_1_is_faster() 
         assert of.cells(baseline or "a") == ("1", "", "baseline")
 
 
-def test_times_are_shown_as_text_html_rows_and_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_are_shown_as_text_html_and_rows() -> None:
     of = found(1.5)
     assert "b     1500" in repr(of)
     assert "slower" in repr(of)
@@ -271,11 +271,6 @@ def test_times_are_shown_as_text_html_rows_and_a_frame(monkeypatch: pytest.Monke
         "left_out",
     ]
     assert [row["order"] for row in rows] == list(range(len(rows)))
-    frame = timed.to_frame().astype(object)
-    assert frame.where(frame.notna(), None).to_dict("records") == rows
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ConfigError, match="pip install pandas"):
-        timed.to_frame()
 
 
 WITHOUT_POSIX = """
