@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
-import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -43,8 +42,8 @@ class Session(Entries):
     `play` lets functions take the turns; `close` is called after it, after an exception too.
     Raises ConfigError.
 
-    clock, accelerator: tell the time in seconds, and run what steps queue. draw: a number of so
-    many bits, which sets the orders.
+    clock, accelerator: tell the time in seconds, and run what steps queue. seed: of the orders;
+    None: a new one.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class Session(Entries):
         show: bool,
         clock: Callable[[], float] = time.perf_counter,
         accelerator: Any = torch.accelerator,
-        draw: Callable[[int], int] = secrets.randbits,
+        seed: str | None = None,
     ) -> None:
         for field, value, below in (
             ("minutes", minutes, MAX_TIME),
@@ -95,7 +94,7 @@ class Session(Entries):
         self._turn_seconds = turn
         self._takes: Mapping[str, Callable[[Turn], float]] = {}
         self.tournament = Tournament(
-            self, steps_budget(60.0 * minutes), self._look, str(draw(48)), clock=self._now
+            self, steps_budget(60.0 * minutes), self._look, seed, clock=self._now
         )
         self.warm_ups = WarmUps(self._names, lambda: self.tournament.elapsed, 60.0 * minutes)
 

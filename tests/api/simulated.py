@@ -95,7 +95,7 @@ def timed(
         baseline=settings.baseline,
         show=False,
         clock=lambda: machine.now,
-        draw=lambda bits: machine.seed,
+        seed=str(machine.seed),
     )
 
     def take(turn: Turn) -> float:
