@@ -63,10 +63,6 @@ def planned(revisions: Sequence[str], folder: Path) -> list[Copy]:
             working_tree(original, folder, **token()) if as_it_is else commit_of(original, name)
         )
         root = folder.resolve() / f"{number}-{commit[:12]}"  # as long as that of the others
-        if os.path.lexists(root):
-            raise ConfigError(
-                "keep", root, "another bench has made it", "a new folder is allowed", "name one"
-            )
         variables = {"PYTHONPATH": _python_path(original, root, below)}
         found.append(Copy(name, commit, root / below, variables, original, root))
     return found

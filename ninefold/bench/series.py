@@ -23,7 +23,6 @@ from ninefold.waits import locked
 
 ALPHA = 0.05  # of what is kept, the share that is noise in the mean
 OPTION = "--series"
-LINE = '{"verdict": '  # what the line of a judgement begins with
 
 
 def level_of_next(kept: Sequence[bool]) -> float:
@@ -81,18 +80,9 @@ def opened(path: Path | None) -> Iterator[Series | None]:
             wrong, do = "another bench adds a judgement to it", "start again when that has ended"
             raise ConfigError(OPTION, path, wrong, "one at a time may", do)
         try:
-            *lines, last = read_text(path).split("\n")
-            half = not last.endswith("}") and last.startswith(LINE[: len(last)])
-            if not half:
-                lines.append(last)
-            series = Series(
-                file, [json.loads(line)["verdict"] == KEEP for line in lines if line.strip()]
-            )
+            lines = filter(str.strip, read_text(path).splitlines())
+            series = Series(file, [json.loads(line)["verdict"] == KEEP for line in lines])
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
             wrong = f"it cannot be read, or a line of it is no judgement ({error})"
             raise ConfigError(OPTION, path, wrong, "JSON is expected", "name a new file") from None
-        if half:  # a bench ended while it wrote its line, or none did
-            file.truncate(sum(len(f"{line}\n".encode()) for line in lines))
-        else:
-            file.write("\n")
         yield series
