@@ -79,7 +79,9 @@ def in_notebook() -> bool:
 
 def explained(failure: Failure) -> Failure:
     """Say `failure` in the words of the caller's arguments, with the line of code as a note."""
-    field, *said = map(in_arguments, failure.parts)
+    *about, do = failure.parts
+    do = do.replace("set it to ", f"set {failure.field}=")
+    field, *said = map(in_arguments, (*about, do))
     told = type(failure)(ARGUMENTS.get(field, field), *said)
     if line := source_line(str(told)):
         told.add_note(line)

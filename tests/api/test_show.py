@@ -23,8 +23,9 @@ from tests.conftest import ROOT
         ),
         (("optimizer.lr", -1, "a; b; correct it"), "optimizer.lr=-1: a; b; correct it"),
         (
-            ("run", 1, "a; b; set parallel.find_unused_parameters=true, or freeze them"),
-            "run=1: a; b; pass overrides=['parallel.find_unused_parameters=true'], or freeze them",
+            ("parallel.find_unused_parameters", "false", "a; b; set it to true, or freeze them"),
+            "parallel.find_unused_parameters=false: a; b; pass "
+            "overrides=['parallel.find_unused_parameters=true'], or freeze them",
         ),
     ],
 )
