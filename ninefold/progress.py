@@ -7,6 +7,7 @@ import logging
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,6 +25,15 @@ def bar(*arguments: Any, **options: Any) -> tqdm[Any]:
 
     tqdm.set_lock(threading.RLock())
     return tqdm(*arguments, **{"disable": None, "leave": False, **options})
+
+
+def bars_hidden() -> AbstractContextManager[None]:
+    """While the block runs, anything may be printed; then the bars are shown below it."""
+    if "tqdm" not in sys.modules:
+        return nullcontext()
+    from tqdm import tqdm
+
+    return tqdm.external_write_mode(nolock=True)
 
 
 def say(line: str) -> None:

@@ -67,7 +67,6 @@ class Sweep:
             launch = self._launch_here(planned.plan)
         with sweep.begun(planned, launch, screen, runs.keep, runs.argv, self._started) as study:
             runs.of_sweep, runs.quiet = True, len(planned.plan.cells) > 1
-            runs.with_display_hidden = screen.with_display_hidden
             self.folder = planned.folder  # only now: a command that is refused writes no report
             try:
                 study.run()

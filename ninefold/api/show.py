@@ -10,7 +10,6 @@ from typing import Any
 
 from ninefold.api.child import Event
 from ninefold.errors import Failure
-from ninefold.tables import html_table
 
 LINE = re.compile(r"(?P<file>/[^\s;,]+\.py|<ipython-input-[^>]*>):(?P<line>\d+)")
 # The argument of `ninefold.compare` that gives a key; the others are given in `overrides`.
@@ -37,25 +36,15 @@ class Notebook:
         from IPython.display import HTML, display
 
         self._html = HTML
-        self._rows: list[dict[str, str]] = []
-        self._cells: list[str] = []
         self._what, self._note = "starting", ""
         self._shown = display(self._picture(), display_id=True)
 
     def hear(self, event: Event) -> None:
         """Show an event that the command tells."""
-        kind = event["event"]
-        if kind == "begin":
-            self._cells, self._what = event["cells"], "the first round starts its processes"
-        elif kind in ("running", "ended"):
-            left = f", about {event['left']:.0f} s left" if event["left"] else ""
-            self._what = f"{event['what']}{left}"
-        elif kind == "update":
-            self._rows = event["rows"]
-        elif kind == "note":
+        if event["event"] == "running":
+            self._what = event["text"]
+        elif event["event"] == "note":
             self._note = event["text"]
-        elif kind == "close":
-            self._what = "the report is written"
         self._shown.update(self._picture())
 
     def close(self) -> None:
@@ -63,11 +52,8 @@ class Notebook:
         self._shown.update(self._html(""))
 
     def _picture(self) -> Any:
-        rows = self._rows or [{"configuration": cell} for cell in self._cells]
-        names = [name for name in (rows[0] if rows else {}) if any(row[name] for row in rows)]
-        shown = html_table(names, [[row[name] for name in names] for row in rows]) if rows else ""
         said = "<br>".join(escape(text) for text in (self._what, self._note) if text)
-        return self._html(f"<div>{shown}<p>ninefold.compare: {said}</p></div>")
+        return self._html(f"<p>ninefold.compare: {said}</p>")
 
 
 def in_notebook() -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,6 +22,7 @@ from ninefold.launch import events
 from ninefold.launch.ready import ready
 from ninefold.launch.run import Outcome, outcome_of, run_job
 from ninefold.launch.run_folder import record
+from ninefold.progress import bars_hidden
 
 RESUME = "resume the study"  # what to do after a signal; the command is printed last
 
@@ -33,7 +34,6 @@ class Runs:
     outcomes: how the runs ended, without their failures.
     of_sweep: whether they are runs of a sweep, which is resumed as a whole.
     quiet: whether what a run prints goes to its log only: a study shows how its runs end.
-    with_display_hidden: a context manager that hides the live table while lines are printed.
     patience: seconds that what the user's code has left in this process may take to end.
     """
 
@@ -41,7 +41,6 @@ class Runs:
         self.argv = list(argv)
         self.outcomes: list[Outcome] = []
         self.of_sweep = self.quiet = False
-        self.with_display_hidden: Callable[[], AbstractContextManager[None]] = nullcontext
         self.patience = OWN_END
         self._told: set[str] = set()  # lines of failures of runs
         self._debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
@@ -139,7 +138,7 @@ class Runs:
         """
         ranks.tell_agent(failures[0])
         events.tell_failures(failures)
-        with self.with_display_hidden():
+        with bars_hidden():
             print_failures(failures, self._debug)
 
     # Signals

@@ -17,7 +17,7 @@ from ninefold.result import Result
 from ninefold.score import SHARE
 from ninefold.study.plan import AXES, Plan, PlannedCell
 from ninefold.study.record import StudyFolder
-from ninefold.study.screen import End, Screen
+from ninefold.study.screen import Screen, how_ended
 from ninefold.study.timing import Timing
 from ninefold.study_record import Round
 from ninefold.words import as_text
@@ -163,16 +163,14 @@ class Study:
         if self._timing is not None and (control := self._plan.control) is not None:
             first = self._plan.cells[0].name
             self._screen.note(f"and {control.name}, a copy of {first}, for the A/A test")
-        ended = False
         try:
-            self._update()
             if self._timing is not None:
                 self._timing.run()
             if self._trains:
                 self._train()
-            self.finished, ended = not self.cut_short, True
+            self.finished = not self.cut_short
         finally:
-            self._screen.close(interrupted=not ended)
+            self._screen.close()
             self._recording.write()
 
     def _train(self) -> None:
@@ -204,15 +202,14 @@ class Study:
             recording.write()
             cells = [order[index].name for index in batch]
             what = self._name(entry, cells, stage)
-            self._screen.running(what, cells, self._seconds_left(stage))
+            self._screen.running(what, self._seconds_left(stage))
             self._launch(jobs, recording.number(entry, batch[0]))
             del left[: len(batch)]
             results = [recording.result(entry.runs[index]) for index in batch]
             for result in filter(None, results):
                 require_reachable(recording.settings["report"].get("target"), result)
-            ends = [End.of(*each) for each in zip(cells, results, strict=True)]
-            self._screen.ended(what, ends, self._seconds_left(stage))
-        self._update()
+            how = how_ended(results[0]) if len(results) == 1 else ""
+            self._screen.ended(what, how, self._seconds_left(stage))
 
     def _batches(self, indices: list[int]) -> Iterator[list[int]]:
         """Runs that are launched together: one, or with concurrent runs all consecutive ones."""
@@ -258,14 +255,6 @@ class Study:
         if self._concurrent:
             return None
         return self._recording.seconds_of_a_run() * self._schedule.to_come(stage) or None
-
-    def _update(self) -> None:
-        """Show the figures of the runs so far."""
-        if self._screen.live and self._recording.rounds:
-            from ninefold.study.progress import progress  # here, because it imports SciPy
-
-            recording = self._recording
-            self._screen.update(progress(recording.known_runs(), recording))
 
     def _is_decided(self) -> bool:
         """Whether the runs so far answer what was asked."""

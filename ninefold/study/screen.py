@@ -1,160 +1,87 @@
-"""What a person sees while a study runs: a table in a terminal, elsewhere a line for each run.
-
-A study calls the screen between its runs and between the turns of timing rounds, never during one:
-a screen has no thread, and prints or draws in the call only.
-"""
+"""What a study tells while it runs: lines that stay, and on a terminal one that changes."""
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from ninefold import progress
 from ninefold.launch.events import tell
-from ninefold.progress import duration
+from ninefold.numbers import counted
 from ninefold.result import Result
-from ninefold.score import ACCURACY, SHARE, Score
+from ninefold.score import SHARE
 
-if TYPE_CHECKING:
-    from ninefold.study.progress import CellProgress
-
-SILENCE = 60.0  # seconds without a line, after which there is one of what begins
-
-
-@dataclass(frozen=True)
-class End:
-    """How the run of a cell ended. seconds: of an epoch; score: its value; None if unknown."""
-
-    cell: str
-    status: str
-    seconds: float | None = None
-    score: float | None = None
-    scoring: Score = ACCURACY
-
-    @classmethod
-    def of(cls, cell: str, result: Result | None) -> End:
-        """result: of the run, None if it left none."""
-        if result is None or result.status != "ok":
-            return cls(cell, "failed" if result is None else result.status)
-        trained, score = result.train_seconds, result.score
-        seconds = trained / result.epochs if trained is not None and result.epochs else None
-        return cls(cell, result.status, seconds, score, result.scoring)
-
-    @property
-    def shown(self) -> str:
-        """Its score: a share in percent, others as they are; empty if unknown."""
-        if self.score is None:
-            return ""
-        value = self.scoring.scale * self.score
-        return f"{value:.2f}" if self.scoring.unit == SHARE else f"{value:.6g}"
-
-    def __str__(self) -> str:
-        if self.status != "ok":
-            return self.status
-        score = f"{self.scoring.name} {self.shown} {self.scoring.mark}".rstrip()
-        words = [] if self.score is None else [score]
-        words += [] if self.seconds is None else [f"{self.seconds:.3g} s/epoch"]
-        return "  ".join(words)
+SILENCE = 60.0  # seconds without a line, after which there is one of what begins, in a pipe or file
+NAMED = 9  # configurations that the first line names
 
 
 class Screen:
-    """What a study tells about itself, in this order: begin, anything else, close.
+    """Lines of a study and its runs. The study calls it between runs and turns, never during one.
 
-    This one shows nothing. live: whether `update` does; its rows take a moment to compute.
+    announces: whether runs print their own progress: each then has a line before it, and none
+        after it.
     """
 
-    live = False
-
-    def begin(self, cells: Sequence[str]) -> None:
-        """The study begins, or is resumed, with these cells."""
-
-    def running(self, what: str, cells: Collection[str] = (), left: float | None = None) -> None:
-        """Something begins: `run 5 of 27  round 2  ddp-fp32 seed 1`, a turn.
-
-        cells: that run now. left: seconds that the study is expected to take from here.
-        """
-
-    def ended(self, what: str, ends: Sequence[End] = (), left: float | None = None) -> None:
-        """What `running` announced has ended; ends: the runs of it. left: as in `running`."""
-
-    def update(self, rows: Sequence[CellProgress], measured: Collection[str] | None = None) -> None:
-        """All figures so far. measured: the cells that runs are still made of; None: all."""
-
-    def note(self, text: str) -> None:
-        """Something to be kept in sight: the budget, a round that settles the answer."""
-
-    def with_display_hidden(self) -> AbstractContextManager[None]:
-        """While the block runs, anything may be printed, on standard output or error."""
-        return nullcontext()
-
-    def close(self, interrupted: bool) -> None:
-        """The study has ended, and its report follows; or it was interrupted."""
-
-
-class Lines(Screen):
-    """For a pipe or a file: a line for each run that has ended, and one after a minute without."""
-
-    def __init__(self) -> None:
-        self._told = time.monotonic()
+    def __init__(self, announces: bool = False) -> None:
+        self._announces, self._told = announces, time.monotonic()
+        self._bar = progress.bar(bar_format="{desc}", disable=announces or None)
 
     def begin(self, cells: Sequence[str]) -> None:
         """The first run or timing round may take minutes: say at once that there is something."""
-        shown = ", ".join(cells[:9])
-        more = f" and {len(cells) - 9} more" if len(cells) > 9 else ""
-        self.note(f"{len(cells)} configuration{'s' * (len(cells) > 1)}: {shown}{more}")
+        more = f" and {len(cells) - NAMED} more" if len(cells) > NAMED else ""
+        self.note(f"{counted(cells, 'configuration')}: {', '.join(cells[:NAMED])}{more}")
 
-    def running(self, what: str, cells: Collection[str] = (), left: float | None = None) -> None:
-        if time.monotonic() - self._told >= SILENCE:
-            self._announce(what, left)
+    def running(self, what: str, left: float | None = None) -> None:
+        """Something begins: `run 5 of 27  round 2  ddp-fp32 seed 1`, a turn.
 
-    def ended(self, what: str, ends: Sequence[End] = (), left: float | None = None) -> None:
-        words = [what, *([str(ends[0])] if len(ends) == 1 else [])]
-        self.note("  ".join(filter(None, [*words, time_left(left, "|  ")])))
+        left: seconds that the study is expected to take from here.
+        """
+        line = _line(what, left)
+        self._bar.set_description_str(line[: shutil.get_terminal_size().columns - 1])
+        silent = self._bar.disable and time.monotonic() - self._told >= SILENCE
+        if self._announces or silent:
+            self.note(line)
+
+    def ended(self, what: str, how: str = "", left: float | None = None) -> None:
+        """What `running` announced has ended. how: see `how_ended`; left: as in `running`."""
+        if not self._announces:
+            self.note(_line("  ".join(filter(None, [what, how])), left))
 
     def note(self, text: str) -> None:
-        print(text, flush=True)
+        """Print a line that stays."""
+        with progress.bars_hidden():
+            print(text, flush=True)
         self._told = time.monotonic()
 
-    def _announce(self, what: str, left: float | None) -> None:
-        self.note("  ".join(filter(None, [what, time_left(left, "|  ")])))
-
-
-class Announcements(Lines):
-    """For runs that print their progress themselves: a line before each."""
-
-    def running(self, what: str, cells: Collection[str] = (), left: float | None = None) -> None:
-        self._announce(what, left)
-
-    def ended(self, what: str, ends: Sequence[End] = (), left: float | None = None) -> None:
-        return
+    def close(self) -> None:
+        """The study has ended, and its report follows; or it was interrupted."""
+        self._bar.close()
 
 
 class Events(Screen):
     """Tells another Python process what a study does: that of a notebook, which shows it."""
 
-    live = True
-
-    def begin(self, cells: Sequence[str]) -> None:
-        tell("begin", cells=list(cells))
-
-    def running(self, what: str, cells: Collection[str] = (), left: float | None = None) -> None:
-        tell("running", what=what, left=left)
-
-    def ended(self, what: str, ends: Sequence[End] = (), left: float | None = None) -> None:
-        tell("ended", what=what, left=left)
-
-    def update(self, rows: Sequence[CellProgress], measured: Collection[str] | None = None) -> None:
-        tell("update", rows=[row.texts for row in rows])
+    def running(self, what: str, left: float | None = None) -> None:
+        tell("running", text=_line(what, left))
 
     def note(self, text: str) -> None:
         tell("note", text=text)
 
-    def close(self, interrupted: bool) -> None:
-        tell("close")
+
+def how_ended(result: Result | None) -> str:
+    """How a run ended: `accuracy 98.50 %  1.23 s/epoch`, or its status; None: it left no result."""
+    if result is None or result.status != "ok":
+        return "failed" if result is None else result.status
+    words, score = list[str](), result.scoring
+    if result.score is not None:
+        value = score.scale * result.score
+        shown = f"{value:.2f}" if score.unit == SHARE else f"{value:.6g}"
+        words.append(f"{score.name} {shown} {score.mark}".rstrip())
+    if result.train_seconds is not None and result.epochs:
+        words.append(f"{result.train_seconds / result.epochs:.3g} s/epoch")
+    return "  ".join(words)
 
 
-def time_left(seconds: float | None, before: str = "") -> str:
-    """`about 40 s left`, empty if it is not known or nothing is left."""
-    return f"{before}about {duration(seconds)} left" if seconds else ""
+def _line(what: str, left: float | None) -> str:
+    return f"{what}  |  about {progress.duration(left)} left" if left else what

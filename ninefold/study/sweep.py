@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -31,7 +30,7 @@ from ninefold.result import FILE, Result
 from ninefold.secrets import redact, redacted
 from ninefold.study import checks, plan, start, timing
 from ninefold.study.runner import Launch, Study
-from ninefold.study.screen import Announcements, Events, Lines, Screen
+from ninefold.study.screen import Events, Screen
 from ninefold.words import as_value, key_of
 
 
@@ -130,15 +129,7 @@ def begun(
 
 def screen_for(cells: int, concurrent: bool) -> Screen:
     """The screen of a study of so many cells. concurrent: its runs print lines themselves."""
-    if events.shows():
-        return Events()
-    if cells == 1 or concurrent:
-        return Announcements()
-    if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
-        return Lines()
-    from ninefold.study.table import Table  # here, because it imports rich
-
-    return Table()
+    return Events() if events.shows() else Screen(announces=cells == 1 or concurrent)
 
 
 def refused(planned: plan.Plan, folder: Path) -> list[Failure]:
@@ -197,8 +188,7 @@ def finish(folder: Path, study: str | None, runs: Runs, started: float, resumes:
         write_json(folder / study_record.FILE, redacted(content))
     said = report.write(folder, own=True, resumes=resumes)
     if not events.heard():
-        with runs.with_display_hidden():
-            print(said.text, flush=True)
+        print(said.text, flush=True)
     return said.answer.train is not None
 
 

@@ -235,9 +235,7 @@ class Timing(Entries):
 
     def shows(self, number: int, nth: int, left: float) -> None:
         """Show that the nth turns of a round begin."""
-        self._screen.running(
-            f"{self._shown}  turn {nth}", (), max(self._tournament.seconds_left, left)
-        )
+        self._screen.running(f"{self._shown}  turn {nth}", max(self._tournament.seconds_left, left))
 
     def drop(self, name: str, failure: Failure, folder: Path | None = None) -> None:
         """Report and record a failure of a cell, which is not timed any more.
@@ -262,7 +260,7 @@ class Timing(Entries):
             record([failure], job.choices, job.resolved, folder, time.time())
 
     def round_ended(self, number: int) -> None:
-        """Record a round, and show the figures so far."""
+        """Record a round, and tell that it has ended."""
         recording, tournament = self._recording, self._tournament
         entry = Round(number, self._plan.seeds[0], shuffled=True)
         entry.runs = [path.relative_to(recording.folder).as_posix() for path in self._folders]
@@ -282,13 +280,9 @@ class Timing(Entries):
         recording.write()
         if self._cells:
             self._screen.ended(self._shown, left=tournament.expected_seconds())
-            if self._screen.live:
-                from ninefold.study.progress import progress
-
-                self._screen.update(progress(recording.known_runs(), recording), {*self._cells})
 
     def _shows(self, what: str) -> None:
-        self._screen.running(what, (), self._tournament.expected_seconds())
+        self._screen.running(what, self._tournament.expected_seconds())
 
     def _folder_of(self, name: str) -> Path:
         """The folder of the run of a cell in this round."""

@@ -20,12 +20,11 @@ from ninefold.answer.runs import Point, Run
 from ninefold.answer.study import against
 from ninefold.answer.study_facts import SHORT_WEIGHTS, UNSCALED, StudyFacts
 from ninefold.errors import ConfigError
-from ninefold.report import read, read_runs, write
+from ninefold.report import read, write
 from ninefold.report.data.curves import read_curves
 from ninefold.report.data.recording import Recording, gather_recording
 from ninefold.report.loop_settings import CAST, settings
 from ninefold.report.render.results import results
-from ninefold.study.progress import progress
 from ninefold.study_record import StudyRecord
 from tests.report import golden
 from tests.report.made import (
@@ -602,7 +601,7 @@ def test_a_study_is_unfinished_until_each_round_has_each_run_and_each_run_its_en
     assert not is_unfinished(StudyRecord.of(no_longer_planned), runs)
 
 
-def test_what_is_decided_and_the_figures_so_far_need_no_report(tmp_path):
+def test_what_is_decided_needs_no_report(tmp_path):
     def made(seeds: int) -> Path:
         return sweep(tmp_path / f"{seeds}", *(
             result(parallel, seed=seed, train_seconds=seconds + seed / 100)
@@ -610,15 +609,8 @@ def test_what_is_decided_and_the_figures_so_far_need_no_report(tmp_path):
         ), turns=True)  # fmt: skip
 
     assert not decided(one := made(1))
-    assert [(row.cell, row.seconds, str(row.speedup)) for row in progress(*read_runs(one))] == [
-        ("none-fp32", "2.00", "1.00 baseline"), ("ddp-fp32", "1.00", "2.00")
-    ]  # fmt: skip
     assert not (one / "report").exists()
-    four = made(4)
-    assert decided(four)
-    plain, faster = progress(*read_runs(four))
-    assert (plain.runs, plain.seconds) == (4, "2.00 ± 0.00")
-    assert str(faster.speedup) == "2.00 (2.00 to 2.00) faster"
+    assert decided(made(4))
 
 
 @pytest.mark.parametrize(("never", "open_", "lead", "ends"), [

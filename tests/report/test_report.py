@@ -14,7 +14,6 @@ from ninefold import report
 from ninefold.errors import ConfigError
 from ninefold.report.render.console import console_text
 from ninefold.report.render.templates import figure, report_text
-from ninefold.study.progress import progress
 from tests.report.made import (
     ROOT,
     built,
@@ -195,10 +194,6 @@ def test_runs_that_differ_in_the_folder_of_a_path_alone_are_not_averaged(tmp_pat
 def test_a_strategy_whose_name_has_a_hyphen_has_figures(tmp_path):
     runs = [result(way, seed=seed) for way in ("none", "my-ddp") for seed in range(2)]
     assert row(tables_of(sweep(tmp_path, *runs)), "Results", "my-ddp, fp32")[1].startswith("2.")
-    assert [each.cell for each in progress(*report.read_runs(tmp_path))] == [
-        "none-fp32",
-        "my-ddp-fp32",
-    ]
 
 
 def test_a_report_of_one_seed_claims_no_score_and_tells_rows_with_fewer_rounds(tmp_path):

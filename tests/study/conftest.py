@@ -19,7 +19,7 @@ from ninefold.result import Result
 from ninefold.study import start
 from ninefold.study.plan import Composer, Plan
 from ninefold.study.runner import Study
-from ninefold.study.screen import Lines
+from ninefold.study.screen import Screen
 from tests.conftest import ROOT
 
 CELLS = [["parallel=none"], ["parallel=dp"], ["parallel=ddp"]]
@@ -56,7 +56,7 @@ class Sweep:
             recording = start.begin(
                 self.folder, planned, settings, self.name, "basic", "train.py", now
             )
-        return Study(planned, recording, study, self.launch, None, False, Lines())
+        return Study(planned, recording, study, self.launch, None, False, Screen())
 
     def launch(self, jobs: Sequence[Sequence[str]], number: int) -> None:
         (overrides,) = jobs
