@@ -6,7 +6,7 @@
 # examples.
 # make gpu: what only a GPU can show, in 13 minutes (docs/internals/performance.md).
 # make gpu-test: the tests that need a GPU.
-# make frameworks: what is printed for Lightning, Fabric, accelerate and Hugging Face, held against them.
+# make frameworks: bench, with scripts of Lightning, Fabric, accelerate and Hugging Face.
 # make docs: the site in site/, from docs/; strictly, and without a network once it is installed.
 # make bench: speed compared with the raw loop and other libraries (35 minutes, on an idle machine).
 # Each installs what it needs into .venv first, in editable mode: what is changed is used at once. The

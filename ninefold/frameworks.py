@@ -11,7 +11,6 @@ LIGHTNING = {
     "fp32": "32-true",
     "bf16": "bf16-mixed",
     "fp16": "16-mixed",
-    "bf16-weights": "bf16-true",
 }
 ACCELERATE = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 TORCHRUN = "--standalone --nproc-per-node"  # what it takes to start processes on one host

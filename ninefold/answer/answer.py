@@ -53,13 +53,11 @@ class AnswerTable:
 
 @dataclass(frozen=True)
 class LoopSettings:
-    """A configuration in the words of a training loop. key: a short name of the framework.
+    """A configuration in a PyTorch loop of one's own.
 
     run: a command. code: lines of Python. differs: what is not the same there.
     """
 
-    key: str
-    name: str
     run: str
     code: list[str]
     differs: list[str] = field(default_factory=list)
@@ -81,7 +79,7 @@ class Answer:
     reasons: what the lead rests on. caveats: what limits it.
     train: the command that trains `cell`; None where the answer is not decided.
     trains: sentences on what that command trains.
-    settings: the same for other loops than ninefold's, PyTorch's own first.
+    settings: the same for a loop of one's own; None where it has no words for it.
     surer: None where more runs would change nothing.
     table: of what another question than that for the fastest cell is answered by.
     """
@@ -95,7 +93,7 @@ class Answer:
     caveats: list[str] = field(default_factory=list)
     train: str | None = None
     trains: list[str] = field(default_factory=list)
-    settings: list[LoopSettings] = field(default_factory=list)
+    settings: LoopSettings | None = None
     surer: NextStep | None = None
     table: AnswerTable | None = None
 

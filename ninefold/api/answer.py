@@ -101,15 +101,18 @@ class Answer:
         command, known = running.resuming(self.folder, minutes), Answer(self.folder)
         return answered(command, self.folder, None, show, known._measured)
 
-    def settings(self, framework: str = "torch") -> str:
-        """Return the answer's configuration as settings of a framework, as text to paste: a
-        command, lines of Python, and in what the framework differs from what was measured.
+    def settings(self) -> str:
+        """Return the answer's configuration for a PyTorch loop of your own, as text to paste: a
+        command, lines of Python, and in what that differs from what was measured.
 
-        framework: torch, lightning, fabric, accelerate or hf (Hugging Face's Trainer).
-        Raises ConfigError where the answer names no configuration, or the framework has no
-        settings for it.
+        Raises ConfigError where there are none: the answer is open, or a loop has no words for it.
         """
-        return reports.settings(self._read.report.answer, framework, "framework")
+        found = self._read.report.answer.settings
+        if found is None:
+            wrong = f"there is nothing to set: {self.sentence}"
+            allowed = "an answer that is decided for one device, dp or ddp has settings"
+            raise ConfigError("folder", self.folder, wrong, allowed, "go on with the study")
+        return str(found)
 
     def rows(self) -> list[Row]:
         """One row for each turn of a timing run, and for each full training run.

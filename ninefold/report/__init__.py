@@ -5,6 +5,6 @@ writes it. Each imports only those before it.
 """
 
 from ninefold.report.data.recording import read_runs
-from ninefold.report.folder import Read, Written, place, read, settings, write
+from ninefold.report.folder import Read, Written, place, read, write
 
-__all__ = ["Read", "Written", "place", "read", "read_runs", "settings", "write"]
+__all__ = ["Read", "Written", "place", "read", "read_runs", "write"]

@@ -12,7 +12,7 @@ from ninefold.answer.screen import NOTES
 from ninefold.exits import exit_code_of, exit_with
 from ninefold.parser import Parser
 from ninefold.places import typed_as
-from ninefold.report import read, settings, write
+from ninefold.report import write
 
 
 def _folder(text: str) -> Path:
@@ -30,11 +30,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Write report.html and the files it rests on, print the answer.",
     )
     parser.add_argument("folder", type=_folder, help="the folder of a study or a recording")
-    parser.add_argument(
-        "--settings",
-        metavar="FRAMEWORK",
-        help="print the answer in the words of torch, lightning, fabric, accelerate or hf instead",
-    )
     parser.add_argument("-v", "--verbose", action="store_true", help="print all notes")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # for terminals without "±"
@@ -45,11 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _reported(parser: Parser, arguments: Sequence[str] | None) -> None:
     """Carry out the command. Raises Failure."""
     given = parser.parse_args(arguments)
-    if given.settings is None:
-        print(write(given.folder, most=None if given.verbose else NOTES).text)
-    else:
-        found = read(given.folder, typed_as("train")).report.answer
-        print(settings(found, given.settings, "--settings"))
+    print(write(given.folder, most=None if given.verbose else NOTES).text)
 
 
 if __name__ == "__main__":

@@ -85,21 +85,6 @@ def _making_sense(folder: Path) -> Iterator[None]:
         ) from problem
 
 
-def settings(answer: Answer, framework: str, field: str) -> str:
-    """Return what an answer is called in a framework, as text to paste.
-
-    field: what `framework` was given by. Raises ConfigError where that has no words for it, or the
-    answer names nothing to train with.
-    """
-    found = {each.key: each for each in answer.settings}
-    if not found:
-        wrong = f"there is nothing to set: {answer.lead}"
-        allowed = "an answer that is decided for one device, dp or ddp has settings"
-        raise ConfigError(field, framework, wrong, allowed, "go on with the study")
-    if framework not in found:
-        wrong, allowed = "it has no words for this configuration", f"{', '.join(found)} have"
-        raise ConfigError(field, framework, wrong, allowed, "choose one of these")
-    return str(found[framework])
 
 
 def place(folder: Path) -> Path:

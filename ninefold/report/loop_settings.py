@@ -1,22 +1,17 @@
-"""The answer in the words of other training loops: text to paste, and what is not the same there.
-
-tests/frameworks/test_settings.py holds each line against the framework itself.
-"""
+"""The answer in a PyTorch loop of one's own: lines to paste, and what is not the same there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ninefold.answer.answer import LoopSettings
-from ninefold.answer.cell import BASELINE, PLAIN, Cell
+from ninefold.answer.cell import PLAIN, Cell
 from ninefold.answer.runs import Run
 from ninefold.answer.study_facts import StudyFacts
 from ninefold.config.rules import typed
-from ninefold.frameworks import ACCELERATE, LIGHTNING, TORCHRUN, loader_arguments
-from ninefold.numbers import number
+from ninefold.frameworks import TORCHRUN, loader_arguments
 from ninefold.types import spelled
 from ninefold.words import key_and_value
 
@@ -33,9 +28,6 @@ SAID = (  # those that are
     *("accumulate", "clip_grad_norm", "compile.mode", "loader.pinned", LAYOUT),
     "parallel.find_unused_parameters",
 )
-WIDTH = 76  # characters of a line
-CLIPS = "  # between backward and step"
-CASTS_ALL = "Batch normalization is cast to bfloat16, too."
 TF32 = 'torch.set_float32_matmul_precision("high")'
 CAST = (  # the weights, but those of batch normalization
     "for module in model.modules():",
@@ -48,7 +40,7 @@ CAST = (  # the weights, but those of batch normalization
 
 @dataclass(frozen=True)
 class LoopSetup:
-    """A configuration, in terms that fit any framework.
+    """A configuration, in the terms of a training loop.
 
     device: cpu or cuda. precision: fp32, tf32, default (PyTorch's), bf16, fp16 (with a GradScaler),
     fp16-unscaled or bf16-weights. strategy: one of STRATEGIES. batch: examples per process and
@@ -56,7 +48,7 @@ class LoopSetup:
     is not clipped. workers: processes that read for each that trains. layout: memory format of
     weights and inputs, if it differs from the baseline's. compile: the mode of torch.compile; None:
     not compiled. unused: whether DDP looks for parameters without gradients. pinned: whether
-    batches are in pinned memory. differs: how the measured run differs from any of these loops.
+    batches are in pinned memory. differs: how the measured run differs from such a loop.
     """
 
     device: str = "cpu"
@@ -83,14 +75,11 @@ class LoopSetup:
         return self.device == "cuda"
 
     @property
-    def of_ddp(self) -> list[str]:
-        """Arguments of DistributedDataParallel."""
-        return ["gradient_as_bucket_view=True", *["find_unused_parameters=True"] * self.unused]
-
-    @property
-    def variables(self) -> str:
-        """Variables of the environment for a command, where it needs some."""
-        return "" if self.on_gpu else f"OMP_NUM_THREADS={self.threads} "
+    def command(self) -> str:
+        """The command that starts as many processes as are needed."""
+        threads = "" if self.on_gpu else f"OMP_NUM_THREADS={self.threads} "
+        several = f"torchrun {TORCHRUN} {self.processes}"
+        return f"{threads}{several if self.several else 'python'} train.py"
 
     @property
     def short(self) -> str | None:
@@ -100,12 +89,8 @@ class LoopSetup:
         )
 
 
-class Unnamed(Exception):
-    """A framework has no word for a configuration, or none that was held against it."""
-
-
 def pytorch(setup: LoopSetup) -> LoopSettings:
-    """A loop of one's own, in fp32 before."""
+    """Return what to write in a loop that was in fp32 before."""
     cast, scales = setup.precision == "bf16-weights", setup.precision == "fp16"
     lines = [*_of_float32(setup), *(CAST if cast else ()), *_of_network(setup)]
     if setup.several:
@@ -113,7 +98,8 @@ def pytorch(setup: LoopSetup) -> LoopSettings:
     if setup.strategy == "dp":
         lines.append("model = torch.nn.DataParallel(model)")
     if setup.several:
-        given = ", ".join(["model", *setup.of_ddp])
+        unused = ", find_unused_parameters=True" if setup.unused else ""
+        given = f"model, gradient_as_bucket_view=True{unused}"
         lines.append(f"model = torch.nn.parallel.DistributedDataParallel({given})")
     if cast:
         lines += ["if inputs.is_floating_point():", "    inputs = inputs.to(torch.bfloat16)"]
@@ -129,113 +115,23 @@ def pytorch(setup: LoopSetup) -> LoopSettings:
     if setup.clip is not None:
         lines += ["scaler.unscale_(optimizer)"] * scales
         clip = f"torch.nn.utils.clip_grad_norm_(model.parameters(), {setup.clip:g})"
-        lines.append(clip if scales else f"{clip}{CLIPS}")
+        lines.append(clip if scales else f"{clip}  # between backward and step")
     if scales:
         lines += ["scaler.step(optimizer)", "scaler.update()"]
-    differs = _accumulation(setup, "no_sync")
-    return LoopSettings("torch", "PyTorch", _command(setup), lines, differs)
-
-
-def lightning(setup: LoopSetup) -> LoopSettings:
-    options = _of_trainer(setup)
+    differs = [*setup.differs]
     if setup.accumulate > 1:
-        options.append(f"accumulate_grad_batches={setup.accumulate}")
-    if setup.clip is not None:
-        options.append(f"gradient_clip_val={setup.clip:g}")
-    lines = ["import lightning", *_bucket_views(setup, "lightning.pytorch")]
-    lines.append(_call("trainer = lightning.Trainer", options))
-    lines += [*_loader(setup), *_of_network(setup, "trainer.fit, of the network in your module")]
-    differs = ["The loss is computed inside autocast, too."] if setup.short else []
-    if setup.precision == "bf16-weights":
-        differs = [CASTS_ALL, "The loss is computed in bfloat16."]
-    return LoopSettings("lightning", "Lightning", _alone(setup), lines, differs)
+        yours = f"Accumulation over {setup.accumulate} batches is yours: loss / {setup.accumulate}"
+        differs.append(f"{yours}{', no_sync under DDP' * setup.several}.")
+    return LoopSettings(setup.command, lines, differs)
 
 
-def fabric(setup: LoopSetup) -> LoopSettings:
-    options = _of_trainer(setup)
-    lines = ["import lightning", *_bucket_views(setup, "lightning.fabric")]
-    lines.append(_call("fabric = lightning.Fabric", options))
-    differs = [f"Inputs are cast to {setup.short} before the network."] if setup.short else []
-    differs += [CASTS_ALL] * (setup.precision == "bf16-weights")
-    differs += _accumulation(setup, "no_backward_sync")
-    loop = _of_network(setup, "fabric.setup")
-    if setup.clip is not None:
-        loop.append(f"fabric.clip_gradients(model, optimizer, max_norm={setup.clip:g}){CLIPS}")
-    lines = [*lines, *_loader(setup), *loop]
-    return LoopSettings("fabric", "Fabric", _alone(setup), lines, differs)
-
-
-def accelerate(setup: LoopSetup) -> LoopSettings:
-    _require(setup, "bf16", "fp16")
-    word = ACCELERATE.get(setup.precision, ACCELERATE["fp32"])
-    options = [f'mixed_precision="{word}"', *["cpu=True"] * (not setup.on_gpu)]
-    if setup.accumulate > 1:
-        options.append(f"gradient_accumulation_steps={setup.accumulate}")
-    lines = ["import accelerate"]
-    if setup.several:
-        lines.append(_call("views = accelerate.DistributedDataParallelKwargs", setup.of_ddp))
-        options.append("kwargs_handlers=[views]")
-    lines.append(_call("accelerator = accelerate.Accelerator", options))
-    loop = _of_network(setup, "accelerator.prepare")
-    if setup.accumulate > 1:
-        loop.append("with accelerator.accumulate(model):  # around the work on each batch")
-    if setup.clip is not None:
-        clip = f"accelerator.clip_grad_norm_(model.parameters(), {setup.clip:g}){CLIPS}"
-        loop.append(f"if accelerator.sync_gradients: {clip}" if setup.accumulate > 1 else clip)
-    lines = [*_of_float32(setup), *lines, *_loader(setup), *loop]
-    return LoopSettings("accelerate", "accelerate", _command(setup), lines)
-
-
-def hf(setup: LoopSetup) -> LoopSettings:
-    _require(setup, "bf16", "fp16")
-    word = {"bf16": "bf16=True", "fp16": "fp16=True"}.get(setup.precision)
-    options = [f"per_device_train_batch_size={setup.batch}", *filter(None, [word])]
-    if setup.precision in ("fp32", "tf32") and setup.on_gpu:
-        options.append(f"tf32={setup.precision == 'tf32'}")
-    options += ["use_cpu=True"] * (not setup.on_gpu)
-    options.append(f"gradient_accumulation_steps={setup.accumulate}")
-    options.append(f"max_grad_norm={setup.clip or 0:g}")  # 1 if nothing is said
-    options += [f"ddp_find_unused_parameters={setup.unused}"] * setup.several
-    if setup.workers:
-        options += [f"dataloader_{each}" for each in loader_arguments(setup.workers)]
-    differs = []
-    if setup.several:
-        differs.append("DDP copies gradients out of its buckets, which takes memory.")
-    if setup.precision == "tf32":
-        differs.append("Convolutions use TF32 by PyTorch's default alone.")
-    run = _command(setup)
-    if setup.on_gpu and setup.strategy == "none":
-        run = f"CUDA_VISIBLE_DEVICES=0 {run}"  # it would take all, by DataParallel
-    made = _call("arguments = transformers.TrainingArguments", options)
-    lines = [*_of_float32(setup), "import transformers", made]
-    lines += _of_network(setup, "transformers.Trainer")
-    return LoopSettings("hf", "Hugging Face Trainer", run, lines, differs)
-
-
-OTHERS: tuple[Callable[[LoopSetup], LoopSettings], ...] = (lightning, fabric, accelerate, hf)
-
-
-def settings(facts: StudyFacts, cell: Cell) -> list[LoopSettings]:
-    """Return the settings of a configuration in each framework that has words for it."""
+def settings(facts: StudyFacts, cell: Cell) -> LoopSettings | None:
+    """Return the settings of a configuration; None of a strategy that a loop has no words for."""
     runs = facts.group.completed(cell)
     if cell.parallel not in STRATEGIES or not runs:
-        return []
+        return None
     plain = [each.memory_format for each in facts.group.completed(PLAIN)]
-    setup = setup_of(runs[0], plain)
-    found = [_and(pytorch(setup), setup.differs)]
-    unscaled = [_with_scaler(facts, cell)] * (setup.precision == "fp16-unscaled")
-    if unscaled:
-        setup = replace(setup, precision="fp16")
-    for make in OTHERS:
-        with suppress(Unnamed):
-            there = make(setup)
-            found.append(_and(there, (*unscaled, *setup.differs)))
-    return found
-
-
-def _and(settings: LoopSettings, differs: Sequence[str]) -> LoopSettings:
-    """Settings with more of what is not the same, said first."""
-    return replace(settings, differs=[*differs, *settings.differs])
+    return pytorch(setup_of(runs[0], plain))
 
 
 def setup_of(run: Run, plain: Sequence[str | None]) -> LoopSetup:
@@ -288,39 +184,6 @@ def _precision(run: Run) -> str:
     return "tf32" if run.tf32 else "default" if run.tf32_convolutions else "fp32"
 
 
-def _with_scaler(facts: StudyFacts, cell: Cell) -> str:
-    """What is said where a framework cannot leave the GradScaler out."""
-    said = "float16 has a GradScaler there; without one it was measured"
-    if (speed := facts.speedup(cell._replace(amp="scaler"))) is None:
-        return f"{said}."
-    return f"{said}, and with one it is {number(speed.value, 2)} times as fast as {BASELINE}."
-
-
-def _require(setup: LoopSetup, *short: str) -> None:
-    """Raise Unnamed for DataParallel, and for a precision other than float32 and these."""
-    if setup.strategy == "dp" or setup.precision not in ("fp32", "tf32", "default", *short):
-        raise Unnamed
-
-
-def _call(function: str, options: Sequence[str]) -> str:
-    """A call; of a long one each argument has a line."""
-    line = f"{function}({', '.join(options)})"
-    if len(line) <= WIDTH:
-        return line
-    return "\n".join([f"{function}(", *(f"    {option}," for option in options), ")"])
-
-
-def _command(setup: LoopSetup) -> str:
-    """The command that starts as many processes as are needed."""
-    several = f"torchrun {TORCHRUN} {setup.processes} train.py"
-    return setup.variables + (several if setup.several else "python train.py")
-
-
-def _alone(setup: LoopSetup) -> str:
-    """The command of a framework that starts its processes by itself."""
-    return f"{setup.variables}python train.py"
-
-
 def _of_float32(setup: LoopSetup) -> Sequence[str]:
     """What a GPU computes float32 in."""
     if not setup.on_gpu:
@@ -328,58 +191,27 @@ def _of_float32(setup: LoopSetup) -> Sequence[str]:
     return {"fp32": FULL, "tf32": (TF32,)}.get(setup.precision, ())
 
 
-def _of_network(setup: LoopSetup, before: str = "") -> list[str]:
-    """What is done to the network before it is wrapped. before: the call that wraps it."""
+def _of_network(setup: LoopSetup) -> list[str]:
+    """What is done to the network before it is wrapped."""
     lines = list[str]()
     if setup.layout is not None:
         lines.append(f"model.to(memory_format=torch.{setup.layout})  # and the inputs")
     if setup.compile is not None:
         mode = "" if setup.compile == "default" else f'mode="{setup.compile}"'
         lines.append(f"model.compile({mode})")
-    return [f"# before {before}:", *lines] if lines and before else lines
+    return lines
 
 
 def _of_processes(setup: LoopSetup) -> list[str]:
     """What each process of a loop of one's own does before it makes its network and its loader."""
     device = 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
+    loader = [f"batch_size={setup.batch}"]
+    loader += loader_arguments(setup.workers) if setup.workers else []
+    loader += ["pin_memory=True"] * (setup.on_gpu and setup.pinned)
     return [
         *[f"{device}  # and the model there: .cuda()"] * setup.on_gpu,
         "torch.distributed.init_process_group()",
-        *_loader(setup),
+        "# of DataLoader, in each process:",
+        f"loader = dict({', '.join(loader)})",
         "sampler = torch.utils.data.DistributedSampler(dataset)  # and no shuffle=True",
     ]
-
-
-def _accumulation(setup: LoopSetup, no_sync: str) -> list[str]:
-    """What is said where a loop accumulates by itself."""
-    if setup.accumulate == 1:
-        return []
-    under = f", {no_sync} under DDP" * setup.several
-    return [
-        f"Accumulation over {setup.accumulate} batches is yours: loss / {setup.accumulate}{under}."
-    ]
-
-
-def _of_trainer(setup: LoopSetup) -> list[str]:
-    """What Lightning's Trainer and Fabric have in common."""
-    _require(setup, *LIGHTNING)
-    found = [f'accelerator="{"gpu" if setup.on_gpu else "cpu"}"', f"devices={setup.processes}"]
-    found += ["strategy=views"] * setup.several
-    return [*found, f'precision="{LIGHTNING.get(setup.precision, LIGHTNING["fp32"])}"']
-
-
-def _bucket_views(setup: LoopSetup, package: str) -> list[str]:
-    lines = [*_of_float32(setup)]
-    if setup.several:
-        lines.append(f"from {package}.strategies import DDPStrategy")
-        lines.append(_call("views = DDPStrategy", setup.of_ddp))
-    return lines
-
-
-def _loader(setup: LoopSetup) -> list[str]:
-    """What a DataLoader of the user's own is to be given."""
-    said = [f"batch_size={setup.batch}"]
-    if setup.workers:
-        said += loader_arguments(setup.workers)
-    said += ["pin_memory=True"] * (setup.on_gpu and setup.pinned)
-    return ["# of DataLoader, in each process:", _call("loader = dict", said)]

@@ -211,7 +211,7 @@ def test_what_is_not_decided_has_no_confidence_and_no_command_that_trains():
     runs = runs_of({NONE: 5.0, DDP: 4.9, NONE_AUTOCAST: 5.1}, noise=0.1)
     answer = answer_of(runs)
     assert answer.lead == "Not decided: 3 of 3 configurations may be the fastest."
-    assert (answer.decided, answer.chance, answer.train, answer.settings) == (False, None, None, [])
+    assert (answer.decided, answer.chance, answer.train) == (False, None, None)
     assert [chip.name for chip in answer.chips] == ["still possible", "fastest so far"]
 
 
@@ -466,7 +466,7 @@ def test_weights_in_bfloat16_are_named_only_where_scores_allow_it():
     assert known.excluded(NONE_AUTOCAST) == SHORT_WEIGHTS
     assert decide(known).named == PLAIN
     assert "Not named without a score: a small update is lost" in reasons(known)
-    assert settings(known, NONE_AUTOCAST)[0].code[: len(CAST)] == [*CAST]
+    assert settings(known, NONE_AUTOCAST).code[: len(CAST)] == [*CAST]
     assert decide(evidence(runs)).named == NONE_AUTOCAST
 
 
@@ -478,8 +478,8 @@ def test_a_memory_format_that_is_part_of_a_speedup_is_among_the_lines_for_ones_o
             for run in runs_of({PLAIN: 5.0, NONE_AUTOCAST: 3.0})
         ]
         found = evidence(runs)
-        assert (line in settings(found, NONE_AUTOCAST)[0].code) is told
-        assert line not in settings(found, PLAIN)[0].code
+        assert (line in settings(found, NONE_AUTOCAST).code) is told
+        assert line not in settings(found, PLAIN).code
 
 
 def test_a_study_that_was_stopped_has_the_command_that_resumes_it(tmp_path):
