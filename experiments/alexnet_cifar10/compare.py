@@ -8,6 +8,7 @@ clock times 20; a difference is ours minus published.
 
 from __future__ import annotations
 
+import csv
 import sys
 from pathlib import Path
 
@@ -21,7 +22,6 @@ from ninefold.answer.measures import SECONDS  # noqa: E402
 from ninefold.answer.study_facts import StudyFacts  # noqa: E402
 from ninefold.answer.study_turns import turns_of  # noqa: E402
 from ninefold.numbers import MISSING, number  # noqa: E402
-from ninefold.report.data.published import PublishedTable, published_table  # noqa: E402
 from ninefold.report.data.runs import read_csv  # noqa: E402
 from ninefold.stats.statistics import estimate  # noqa: E402
 from ninefold.study_record import StudyRecord  # noqa: E402
@@ -46,18 +46,21 @@ def main(arguments: list[str]) -> int:
         return 2
     group = largest_first(groups(read_csv(Path(arguments[0]) / "runs.csv")))[0]
     evidence = gather(group, StudyRecord(), turns_of(group.runs, StudyRecord()))
-    table = published_table(HERE.name)
-    cells = dict.fromkeys([*table.minutes, *table.scores])
-    print(grid(HEADER, [_row(evidence, cell, table) for cell in sorted(cells, key=plainness)]))
+    lines = (HERE / "published.csv").read_text().splitlines()[1:]
+    table = {Cell(each["parallel"], each["amp"]): each for each in csv.DictReader(lines)}
+    rows = [_row(evidence, cell, table[cell]) for cell in sorted(table, key=plainness)]
+    print(grid(HEADER, rows))
     print(f"\nOurs: {group.title}.\n{LIMITS}")
     return 0
 
 
-def _row(evidence: StudyFacts, cell: Cell, table: PublishedTable) -> list[str]:
+def _row(evidence: StudyFacts, cell: Cell, published: dict[str, str]) -> list[str]:
     seconds = estimate(SECONDS.values(evidence.group).get(cell, {})).mean
     ours = None if seconds is None else seconds * EPOCHS / 60
     score = estimate(evidence.scores.get(cell, {})).mean
-    minutes, accuracy = table.minutes.get(cell), table.scores.get(cell)
+    minutes, accuracy = (
+        float(text) if (text := published[name]) else None for name in ("minutes", "accuracy")
+    )
     percent = None if accuracy is None else 100 * accuracy
     points = None
     if score is not None and percent is not None and evidence.group.epochs == EPOCHS:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from ninefold.answer import study
-from ninefold.answer.cell import PLAIN, Cell, plainness
+from ninefold.answer.cell import Cell
 from ninefold.answer.decision import Decision
 from ninefold.answer.measures import (
     BYTES,
@@ -23,8 +23,7 @@ from ninefold.answer.rounds import untimed
 from ninefold.answer.runs import Point, RunGroup, phases
 from ninefold.answer.study_facts import COPY, StudyFacts
 from ninefold.errors import one_line
-from ninefold.report.data.published import PublishedTable, published_table
-from ninefold.report.tree import CellReport, Curve, Figures, Group, Published
+from ninefold.report.tree import CellReport, Curve, Figures, Group
 from ninefold.stats.statistics import estimate
 
 MeasureFigures = tuple[Measure, Mapping[Cell, Figures]]  # and its figures by cell
@@ -42,7 +41,6 @@ def describe(
     folders = {run.folder for run in group.runs}
     own = [point for point in points if point.folder in folders]
     measures = _measures(facts, own)
-    table = published_table(group.runs[0].study)
     return Group(
         title=one_line(group.title),
         measures=[info for info, _ in measures],
@@ -62,20 +60,7 @@ def describe(
         asks_time=facts.asks_time,
         scaling=group.scaling,
         untimed=untimed(facts.sweep),
-        published=_published(table, group.scoring.scale),
-        published_by=table.source,
     )
-
-
-def _published(table: PublishedTable, scale: float) -> dict[Cell, Published]:
-    """A published table as figures like ours: its times as speedups over the baseline."""
-    plain = table.minutes.get(PLAIN)
-    speeds = {cell: plain / minutes for cell, minutes in table.minutes.items() if plain}
-    return {
-        cell: Published(speeds.get(cell), None if score is None else scale * score)
-        for cell in sorted({*speeds, *table.scores}, key=plainness)
-        for score in [table.scores.get(cell)]
-    }
 
 
 def _cell(

@@ -71,14 +71,6 @@ class CellReport:
 
 
 @dataclass(frozen=True)
-class Published:
-    """What was published of one configuration. speedup: over the baseline."""
-
-    speedup: float | None
-    score: float | None
-
-
-@dataclass(frozen=True)
 class Curve:
     """The evaluations of one run: points of [epoch, seconds, score]."""
 
@@ -107,7 +99,6 @@ class Group:
     asks_time: whether its times tell which cell is the fastest, as those of turns do.
     scaling: how the batch grows with the processes that the study swept, strong or weak; else None.
     untimed: cells that were not timed as time was short, each with the one whose work it repeats.
-    published: what another one's table has of these cells, and published_by: whose it is.
     """
 
     title: str
@@ -128,8 +119,6 @@ class Group:
     control: str = ""
     scaling: str | None = None
     untimed: Mapping[Cell, Cell] = field(default_factory=dict)
-    published: Mapping[Cell, Published] = field(default_factory=dict)
-    published_by: str = ""
 
     @property
     def shown(self) -> list[CellReport]:

@@ -7,7 +7,6 @@ import shutil
 import pytest
 
 from ninefold import report
-from ninefold.answer.cell import Cell
 from ninefold.report.render.console import CONSOLE_WIDTH
 from ninefold.report.render.matrix import matrix, matrix_lines
 from tests.report.made import ROOT, built, recorded, recording, result, sweep
@@ -75,27 +74,6 @@ def test_one_that_was_not_timed_as_time_was_short_has_its_place(tmp_path):
     notes = [entry.note for entry in entries]
     assert notes == ["as none, fp32: one device", "as none, autocast: one device"]
     assert [entry.figures for entry in entries] == [[], []]
-
-
-def test_what_was_published_stands_beside_the_figures_of_its_study(tmp_path):
-    same = {"study": "alexnet_cifar10", "dataset": "cifar10", "model": "alexnet", "epochs": 20}
-    runs = [result(way, amp, seed, **same) for way in ROWS for amp in AMPS for seed in (0, 1)]
-    folder = sweep(tmp_path, *runs, turns=True, study="alexnet_cifar10")
-    shown = report.write(folder).text
-    found = cells_of((folder / "report" / "report.md").read_text())
-    published = {row: [re.search("published.*", text) for text in found[row]] for row in ROWS}
-    told = {row: [each and each[0] for each in texts] for row, texts in published.items()}
-    assert told == {
-        "none": ["published 1.00×, 81.91 %", "published 1.05×, 84.03 %",
-                 "published 0.81×, no accuracy"],
-        "dp": ["published 1.00×, 82.16 %", "published 1.05×, 81.88 %",
-               "published no time, 84.09 %"],
-        "ddp": ["published 1.05×, 82.24 %", "published 1.10×, 81.62 %", "published 1.10×, 82.52 %"],
-    }  # fmt: skip
-    assert "Published: a blog post of 2021-22, one run each of 20 epochs" in shown
-    group = built(recorded(folder)).groups[0]
-    assert group.published[Cell("none", "autocast")].speedup == 22 / 21
-    assert recording("nine_way").groups[0].published == {}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from ninefold.answer.measures import SECONDS
 from ninefold.numbers import number, with_unit, within_margin
 from ninefold.report.render.results import figures_of, name_of, reason, scores_of, style
 from ninefold.report.render.tables import NONE
-from ninefold.report.tree import CellReport, Group, Published
+from ninefold.report.tree import CellReport, Group
 from ninefold.tables import grid, plain
 
 COPY = "copy"  # the style of a configuration that does another one's work
@@ -25,7 +25,7 @@ class Entry:
     """What is shown of one configuration.
 
     seconds, speed, score: as text; empty where they are not known. interval: of the speed.
-    note: why its figures count for nothing, or whose work it does. published: of it, if anything.
+    note: why its figures count for nothing, or whose work it does.
     style: `named` by the answer, `out` of the running, `copy` of another one, or empty.
     """
 
@@ -34,7 +34,6 @@ class Entry:
     interval: str = ""
     score: str = ""
     note: str = ""
-    published: str = ""
     style: str = ""
 
     @property
@@ -81,8 +80,7 @@ def _about(group: Group) -> str:
         said.append(f"speedup over {BASELINE} (above 1 is faster)")
     if group.scored:
         said.append(group.score + _kept(group))
-    text = f"In each cell: {', '.join(said)}."
-    return f"{text} Published: {group.published_by}." if group.published else text
+    return f"In each cell: {', '.join(said)}."
 
 
 def _kept(group: Group) -> str:
@@ -113,13 +111,12 @@ def _entries(group: Group) -> Iterator[tuple[Cell, Entry]]:
                 "" if speed is None else speed.interval,
                 "" if scored == NONE.text else with_unit(scored, group.unit),
                 _note(cell, group),
-                _published(cell.cell, group),
                 COPY if cell.repeats else style(cell),
             ),
         )
     for copy, base in group.untimed.items():
         if copy not in [each.cell for each in group.cells]:
-            yield copy, Entry(note=_as(copy, base), published=_published(copy, group), style=COPY)
+            yield copy, Entry(note=_as(copy, base), style=COPY)
 
 
 def _note(cell: CellReport, group: Group) -> str:
@@ -136,19 +133,6 @@ def _as(cell: Cell, base: Cell) -> str:
     return f"as {base.strategy}, {base.amp}: {', '.join(why)}"
 
 
-def _published(cell: Cell, group: Group) -> str:
-    """What was published of a configuration; nothing where the study has no published table."""
-    if not group.published:
-        return ""
-    found = group.published.get(cell, Published(None, None))
-    speed = "no time" if found.speedup is None else f"{number(found.speedup, 2)}×"
-    score = f"no {group.score}"
-    if found.score is not None:
-        score = with_unit(number(found.score, 2), group.unit)
-    known = (found.speedup, found.score) != (None, None)
-    return f"published {speed}, {score}" if known else "not published"
-
-
 def markdown_matrix(found: Matrix) -> str:
     """Return the matrix as Markdown."""
 
@@ -158,7 +142,7 @@ def markdown_matrix(found: Matrix) -> str:
             said = [f"{entry.note}{f' ({figures})' if figures else ''}"]
         else:
             said = [f"**{figures}**" if entry.style == "named" else figures, entry.note]
-        return "; ".join(filter(None, [*said, entry.published]))
+        return "; ".join(filter(None, said))
 
     rows = [[plain(name), *(plain(text(entry)) for entry in row)] for name, row in found.rows]
     return grid(["strategy", *map(plain, found.columns)], rows)
@@ -198,6 +182,6 @@ def _text(entry: Entry, room: int) -> list[str]:
     figures = " ".join(text.replace(" ", "\0") for text in entry.figures)
     note = entry.note if len(entry.note) <= room else entry.note.replace(": ", ":\n")
     said = [note, f"({figures})" * bool(figures)] if entry.copies else [figures, note]
-    lines = [line for text in [*said, entry.published] for line in text.splitlines()]
+    lines = [line for text in said for line in text.splitlines()]
     short = [line.replace("\0%", "%").replace(" %", "%") for line in lines]
     return [part.replace("\0", " ") for line in short for part in textwrap.wrap(line, room)]
