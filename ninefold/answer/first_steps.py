@@ -11,6 +11,7 @@ from ninefold.answer.cell import PLAIN, Cell, plainness
 from ninefold.answer.numerics import Row
 from ninefold.answer.runs import Run
 from ninefold.answer.study_facts import OTHER, SAME, WITHIN
+from ninefold.numbers import MISSING
 
 ABOUT = (
     "Loss, gradient and update of the first {steps} steps compared with those of none, fp32 with "
@@ -128,35 +129,15 @@ def _wrong(run: Run, first: Row, allowed: Tolerance) -> str | None:
             f"From the same weights its first loss is {loss:.1%} off (cosine of the gradients "
             f"{_text(cosine)}): {parts}."
         )
-    if elsewhere and loss > allowed.loss:
-        return (
-            f"From the same weights its first loss is {loss:.1%} off and its gradient points "
-            f"elsewhere (cosine {_text(cosine)}): it sees other examples, or computes another "
-            "function of them."
-        )
-    if elsewhere:
-        return (
-            f"Its first loss is the same and its gradient is not (cosine {_text(cosine)}): it "
-            "is computed or put together in another way."
-        )
-    if loss > allowed.loss:
-        return (
-            f"Its first loss is {loss:.1%} off and its gradient has the same direction (cosine "
-            f"{_text(cosine)}): the loss is averaged in another way."
-        )
-    gradient = first["gradient_ratio"]
-    if gradient is not None and _off(gradient) > allowed.ratio:
-        return (
-            f"Its gradient has the same direction and is {_text(gradient)} times as large: a sum "
-            "for a mean, or not unscaled."
-        )
-    update = first["update_ratio"]
-    if update is not None and _off(update) > allowed.ratio:
-        return (
-            f"Its gradient is the same and its update {_text(update)} times as large: another "
-            "learning rate or optimizer."
-        )
-    return None
+    gradient, update = first["gradient_ratio"], first["update_ratio"]
+    sized = any(of is not None and _off(of) > allowed.ratio for of in (gradient, update))
+    if not (elsewhere or loss > allowed.loss or sized):
+        return None
+    return (
+        f"From the same weights its first loss is {loss:.1%} off, its gradient has a cosine of "
+        f"{_text(cosine)} with none, fp32's and is {_text(gradient)} times as large, its update "
+        f"{_text(update)} times: it takes other examples, or computes something else."
+    )
 
 
 def _parts_of_batch_norm(run: Run, first: Row) -> str | None:
@@ -180,5 +161,7 @@ def _worst(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def _text(value: float) -> str:
+def _text(value: float | None) -> str:
+    if value is None:
+        return MISSING
     return f"{value:.4f}".rstrip("0").ljust(3, "0") if value < 10 else f"{value:,.0f}"
