@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from ninefold.answer.cell import PLAIN, Cell, plainness
+from ninefold.answer.cell import PLAIN, Cell
 from ninefold.answer.runs import Run, RunGroup
 from ninefold.answer.study_facts import WRAPPER, Named, StudyFacts
 from ninefold.answer.words import TOLD
@@ -19,8 +19,7 @@ from ninefold.tournament.taken import AROUND, OTHERS
 from ninefold.types import LEAST_ROUNDS
 
 UNEVEN = 1.1  # times the memory of the GPU that holds least, from which on the most is told
-# The same of load, and of a process's memory: rank 0 also logs and saves, up to 1.18 times there.
-UNEVEN_WORK = 1.25
+UNEVEN_LOAD = 1.25  # the same of load
 GIB = 2**30
 LEFT_OUT = {
     OTHERS: "other programs used the CPUs during {}",
@@ -125,54 +124,42 @@ def _untimed(facts: StudyFacts) -> str:
     return f"{found} {found:was|were} not timed, {why}" if left else ""
 
 
-def _uneven_memory(kind: str, least: float) -> Callable[[StudyFacts], str]:
-    """Which cells have a GPU or a process that holds more than others do, as dp's first GPU."""
-
-    def when(facts: StudyFacts) -> str:
-        found = _uneven(facts.group, kind, lambda run: run.peak_memory_bytes, least)
-        said = [
-            f"{kind} {number} of {facts.label(cell)} holds {most / low:.2g} times what the one "
-            f"with the least does ({three_digits(most / GIB)} and {three_digits(low / GIB)} GiB)"
-            for cell, number, most, low in found
-        ]
-        return listed_and(said)
-
-    return when
+def _uneven_memory(facts: StudyFacts) -> str:
+    """Which cells have a GPU that holds more than another one does, as dp's first GPU."""
+    found = _uneven(facts.group, lambda run: run.peak_memory_bytes, UNEVEN)
+    said = [
+        f"GPU {number} of {facts.label(cell)} holds {most / low:.2g} times what the one with the "
+        f"least does ({three_digits(most / GIB)} and {three_digits(low / GIB)} GiB)"
+        for cell, number, most, low in found
+    ]
+    return listed_and(said)
 
 
 def _uneven_load(facts: StudyFacts) -> str:
-    """Which cells have a GPU or a process that is busier than others are."""
+    """Which cells have a GPU that is busier than another one is."""
+    found = _uneven(facts.group, lambda run: run.load, UNEVEN_LOAD)
     said = [
         f"GPU {number} of {facts.label(cell)} is at work {most:.0%} of the time, "
         f"the idlest {low:.0%}"
-        for cell, number, most, low in _uneven(facts.group, "GPU", lambda run: run.load)
-    ]
-    said += [
-        f"process {number} of {facts.label(cell)} takes {three_digits(most)} CPU seconds a second, "
-        f"the idlest {three_digits(low)}"
-        for cell, number, most, low in _uneven(facts.group, "process", lambda run: run.load)
+        for cell, number, most, low in found
     ]
     return listed_and(said)
 
 
 def _uneven(
-    group: RunGroup, kind: str, of: Callable[[Run], Sequence[float]], least: float = UNEVEN_WORK
+    group: RunGroup, of: Callable[[Run], Sequence[float]], least: float
 ) -> Iterator[tuple[Cell, int, float, float]]:
-    """Cells in which a device has `least` times another's value: its number, the two values.
+    """Cells in which a GPU has `least` times another's value: its number, the two values.
 
-    kind: of devices, GPU or process (on a CPU). of: a value for each device of a run; those of the
-    runs of a cell are averaged, so that one disturbed run tells nothing.
+    of: a value for each GPU of a run; those of the runs of a cell are averaged, so that one
+        disturbed run tells nothing.
     """
-    of_cells: dict[Cell, list[Sequence[float]]] = {}
-    for run in group.runs:
-        kinds = {"process" if device == "cpu" else "GPU" for device in run.devices}
-        if kinds == {kind} and (values := of(run)):
-            of_cells.setdefault(run.cell, []).append(values)
-    for cell, rows in sorted(of_cells.items(), key=lambda item: plainness(item[0])):
-        if len({len(row) for row in rows}) > 1:
-            continue
-        means = [fmean(column) for column in zip(*rows, strict=True)]
-        if len(means) > 1 and min(means) > 0 and max(means) > least * min(means):
+    for cell in group.cells:
+        rows = [
+            values for run in group.of(cell) if "cpu" not in run.devices and (values := of(run))
+        ]
+        means = [fmean(column) for column in zip(*rows, strict=False)]
+        if len(means) > 1 and max(means) > least * min(means) > 0:
             yield cell, means.index(max(means)), max(means), min(means)
 
 
@@ -282,14 +269,7 @@ NOTES = (
         "The peak memory of a GPU is what tensors took in PyTorch's allocator: the buffers of "
         "NCCL and of CUDA graphs, and CUDA's context, come on top of it.",
     ),
-    Note(
-        _uneven_memory("GPU", UNEVEN),
-        "Memory is spread unevenly, and the fullest GPU limits the batch: {0}.",
-    ),
-    Note(
-        _uneven_memory("process", UNEVEN_WORK),
-        "Memory is spread unevenly, and the memory of a host has to hold the fullest process: {0}.",
-    ),
+    Note(_uneven_memory, "Memory is spread unevenly, and the fullest GPU limits the batch: {0}."),
     Note(_uneven_load, "Load is spread unevenly, and the others wait for the busiest: {0}."),
     Note(
         lambda facts: _who_waits(facts, facts.waits_for_host),

@@ -86,7 +86,6 @@ EXAMPLES = [
     of_runs(resident_bytes=100),
     of_runs(backend="nccl", peak_memory_bytes=[1]),
     of_runs(devices=GPU * 2, peak_memory_bytes=[2, 1]),
-    of_runs(devices=["cpu"] * 2, peak_memory_bytes=[2, 1]),
     of_runs(devices=GPU * 2, load=[1.0, 0.5]),
     of_runs(devices=GPU, gpu_behind=0.1),
     of_runs(random_inputs=True),
