@@ -43,7 +43,6 @@ def budget_of(settings: Mapping[str, Any]) -> Budget:
         rounds=MOST_ROUNDS,
         usual=8 if settings["pairs"] == "all" else 6,
         turns=None if settings["turns"] == "auto" else int(settings["turns"]),
-        extends=0.25,
     )
 
 

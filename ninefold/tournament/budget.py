@@ -32,7 +32,6 @@ class Budget:
         if FEWEST rounds of them fit.
     one_process: whether all rounds are of one process, which starts nothing: all have as many
         turns.
-    extends: share of the time that a further round may take for those whose turns were disturbed.
     with_starts: whether starts are a part of what the first rounds may take.
     """
 
@@ -42,7 +41,6 @@ class Budget:
     turns: int | None = None
     turns_at_least: int = MIN_TURNS
     one_process: bool = False
-    extends: float = 0.0
     with_starts: bool = False
 
     @property

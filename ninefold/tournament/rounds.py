@@ -28,7 +28,7 @@ from ninefold.tournament.plan import (
     stretch_steps,
     turn_steps,
 )
-from ninefold.tournament.taken import BUSY, TakenTurn, TurnLog, counted
+from ninefold.tournament.taken import TakenTurn, TurnLog
 from ninefold.types import LEAST_ROUNDS
 
 MOST_BEFORE_END = 0.95  # share of the time that has passed at a look that is not the last
@@ -86,7 +86,6 @@ class Tournament:
         self._own = 0.0  # seconds of this round that are not turns
         self._trained = 0.0  # seconds of all turns
         self._goal = 0  # steps that all have taken before the first turn of this round
-        self._extended = False
         self._most = most
 
     def run(self) -> None:
@@ -144,7 +143,7 @@ class Tournament:
     def _ended(self) -> str | None:
         """Look at what is known where that is due; return why there is no further round."""
         done, budget = self._entries.done, self._budget
-        goes_on = done < budget.rounds and (self._fits() or self._extends())
+        goes_on = done < budget.rounds and self._fits()
         if done and (done in LOOKS or not goes_on):
             if done >= LEAST_ROUNDS:
                 self._note_look(done, goes_on)
@@ -185,28 +184,6 @@ class Tournament:
             return None
         names = self._entries.names
         return shortest(self.overhead, {name: self._takes.get(name, 0.0) for name in names})
-
-    def _extends(self) -> bool:
-        """Whether there is one more round: for one that others have disturbed in most of them.
-
-        Only if the machine is quiet now, and was most of the time.
-        """
-        turns, names = self.log.turns, {*self._entries.names}
-        most = self._budget.extends * self._budget.seconds
-        if (
-            self._extended
-            or self._entries.done < LEAST_ROUNDS
-            or self.last_round > most
-            or not turns
-        ):
-            return False
-        found = counted(turns)
-        disturbed = any(
-            len(of) < LEAST_ROUNDS for name, of in found.seconds().items() if name in names
-        )
-        last = [turn.others or 0.0 for turn in turns[-len(names) :]]
-        self._extended = disturbed and not found.busy and max(last) <= BUSY
-        return self._extended
 
     def _round(self, number: int) -> Generator[Turn, Taken, None]:
         """Let each contestant take its turns, in an order that every second round reverses."""
