@@ -58,7 +58,6 @@ def chips(found: Decision[StudyFacts]) -> list[Chip]:
         return [
             Chip("still possible", possible, "open"),
             Chip("fastest so far", facts.label(cell), "open"),
-            *_least_memory(found, cell),
         ]
     said = []
     speed = facts.speedup(cell)
@@ -88,18 +87,6 @@ def _chip_of_score(facts: StudyFacts, cell: Cell) -> list[Chip]:
     return [Chip(name, score, "good")]
 
 
-def _least_memory(found: Decision[StudyFacts], cell: Cell) -> list[Chip]:
-    """Which takes the least memory of those that may be the fastest and look the same so far."""
-    facts, memory = found.facts, found.facts.memory
-    speeds = {other: facts.speedup(other, cell) for other in found.may_be if other in memory}
-    same = 1 + facts.settings.same
-    near = [other for other, speed in speeds.items() if speed and speed.value * same >= 1]
-    if len(near) < 2:
-        return []
-    least = min(near, key=lambda other: memory[other])
-    return [Chip("as fast so far, with the least memory", facts.label(least), "open")]
-
-
 def chips_of_scores(facts: StudyFacts) -> list[Chip]:
     """Return what a study of scores alone allows for, and that it tells no times."""
     return [
@@ -125,7 +112,7 @@ def reasons(found: Decision[StudyFacts]) -> list[str]:
     said += _behind(found, cell)
     said += _exclusions(facts)
     if found.decided and found.chance is not None:
-        said.append(_sure(found, cell))
+        said.append(_sure(facts))
     if len(found.rivals) > 1:
         said.append(_acceptable(facts))
     return said
@@ -209,26 +196,13 @@ def _acceptable(facts: StudyFacts) -> str:
     return f"Acceptable is a configuration whose runs all ended well{known}."
 
 
-def _sure(found: Decision[StudyFacts], cell: Cell) -> str:
+def _sure(facts: StudyFacts) -> str:
     """What the confidence is of."""
-    facts = found.facts
-    text = (
+    return (
         f"The confidence is that no acceptable configuration is more than {same_share(facts)} "
         "faster: on this machine, with this model, batch size and version of torch. It says "
         "nothing about longer training or other hardware."
     )
-    speeds = {
-        other: speed.value
-        for other in found.rivals
-        if other != cell and (speed := facts.speedup(other, cell)) is not None
-    }
-    if facts.comparison.floor and speeds:
-        closest = max(speeds, key=lambda other: speeds[other])
-        text += (
-            f" The closest, {facts.label(closest)}, is {speeds[closest]:.2f} times as fast; "
-            f"the check is off by {_floor(facts)}."
-        )
-    return text
 
 
 def reasons_of_scores(facts: StudyFacts) -> list[str]:

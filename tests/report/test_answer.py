@@ -530,15 +530,6 @@ def test_what_is_open_after_the_last_timing_round_has_a_command_that_adds_to_it(
     )
 
 
-def test_of_those_that_look_as_fast_the_one_with_the_least_memory_is_told():
-    runs = [
-        replace(run, peak_memory_bytes=[100 if run.parallel == "none" else 200])
-        for run in runs_of({NONE: 5.02, DDP: 5.0, NONE_AUTOCAST: 5.4}, noise=0.1)
-    ]
-    told = {chip.name: chip.text for chip in answer_of(runs).chips}
-    assert told["as fast so far, with the least memory"] == "none, fp32"
-
-
 @pytest.mark.parametrize(("budget", "ends_it"), [(None, False), (10, False), (8, True)])
 def test_more_seeds_are_without_a_budget_only_where_it_would_end_them(budget, ends_it):
     runs = [
