@@ -5,33 +5,47 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
+import msgspec
+
+from ninefold.errors import ConfigError
 from ninefold.files import opener, require_small
 
 RESTORE = "restore the file from version control"
 # Of a file and of a line, in bytes, and rows: 10,000 runs with 100 evaluations each take 80 MB.
 MAX_BYTES, MAX_LINE_BYTES, MAX_ROWS = 1 << 27, 1 << 20, 1_000_000
+PROBLEMS = (  # of what anybody may have written
+    *(OSError, ValueError, LookupError, TypeError, RecursionError),
+    *(csv.Error, msgspec.MsgspecError),
+)
+Read = TypeVar("Read")
 
 
-def read_rows(path: Path, most: int = MAX_ROWS) -> Iterator[dict[str, str]]:
-    """The rows of a table, one after another. Raises ValueError, which says why it cannot be read.
+def read_table(
+    path: Path, convert: Callable[[Mapping[str, str]], Read], most: int = MAX_ROWS
+) -> list[Read]:
+    """Return what `convert` makes of each row of a table; nothing if there is no such file.
 
-    A row that is too long has the surplus under None, one that is too short has None for values.
+    A row that is too short has None for values. Raises ConfigError, which names the row.
     """
+    found = list[Read]()
+    if path.is_symlink() or not path.is_file():
+        return found
     try:
         with open(path, encoding="utf-8", newline="", opener=opener) as file:
             require_small(path, os.fstat(file.fileno()).st_size, MAX_BYTES)
-            for number, row in enumerate(csv.DictReader(_lines(file))):
-                if number == most:
-                    raise ValueError(f"it has more than {most:,} rows")
-                yield row
-    except OSError as problem:
-        raise ValueError(problem.strerror or str(problem)) from problem
-    except csv.Error as problem:
-        raise ValueError(str(problem)) from problem
+            for row in csv.DictReader(_lines(file)):
+                if len(found) == most:
+                    raise ValueError(f"there are more than {most:,} rows")
+                found.append(convert(row))
+    except PROBLEMS as problem:
+        wrong = f"row {len(found) + 1}: {getattr(problem, 'strerror', None) or problem}"
+        allowed = "the file as the report wrote it"
+        raise ConfigError(path.name, path, wrong, allowed, RESTORE) from problem
+    return found
 
 
 def _lines(file: IO[str]) -> Iterator[str]:

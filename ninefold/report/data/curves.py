@@ -12,9 +12,8 @@ from typing import Any
 import msgspec
 
 from ninefold.answer.runs import Point, finite
-from ninefold.errors import ConfigError
 from ninefold.files import lines
-from ninefold.report.data.csv_files import RESTORE, read_rows, write_rows
+from ninefold.report.data.csv_files import read_table, write_rows
 from ninefold.score import by_present_keys
 
 METRICS = "metrics.jsonl"
@@ -60,13 +59,9 @@ def write_curves(path: Path, points: Iterable[Point]) -> None:
 
 def read_curves(path: Path) -> list[Point]:
     """Read curves.csv, empty if there is no such file; ConfigError if it cannot be read."""
-    if not path.is_file():
-        return []
-    try:
-        return [
-            _point({name: row[name] or None for name in NAMES}, row["folder"])
-            for row in map(by_present_keys, read_rows(path))
-        ]
-    except (KeyError, ValueError, msgspec.MsgspecError) as problem:
-        wrong, allowed = f"it cannot be read ({problem})", "the file that the report wrote"
-        raise ConfigError("curves.csv", path, wrong, allowed, RESTORE) from None
+    return read_table(path, _of_row)
+
+
+def _of_row(texts: Mapping[str, str]) -> Point:
+    row = by_present_keys(texts)
+    return _point({name: row[name] or None for name in NAMES}, row["folder"])

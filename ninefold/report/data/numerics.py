@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ninefold.answer.numerics import COLUMNS, Row, well_formed
-from ninefold.report.data.csv_files import read_rows, write_rows
+from ninefold.report.data.csv_files import read_table, write_rows
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
@@ -16,17 +16,13 @@ def write_csv(path: Path, rows: Sequence[Row]) -> None:
 
 
 def read_csv(path: Path) -> list[Row]:
-    """Read numerics.csv, skipping lines that are not valid; empty if there is no such file."""
-    found = []
-    try:
-        for row in read_rows(path):
-            try:
-                values = {
-                    name: json.loads(row[name]) if row[name] else None for name in COLUMNS[1:]
-                }
-                found.append({"folder": row["folder"], **values})
-            except (ValueError, KeyError, TypeError, RecursionError):
-                continue
-    except ValueError:
-        return []
-    return [row for row in found if well_formed(row)]
+    """Read numerics.csv, empty if there is no such file; ConfigError if it cannot be read."""
+    return read_table(path, _of_texts)
+
+
+def _of_texts(texts: Mapping[str, str]) -> Row:
+    values = {name: json.loads(texts[name]) if texts[name] else None for name in COLUMNS[1:]}
+    row = {"folder": texts["folder"], **values}
+    if not well_formed(row):
+        raise ValueError("a number in it was not measured")
+    return row

@@ -13,7 +13,7 @@ import msgspec
 from ninefold.answer.runs import MAX_NAME_CHARS, MAX_NUMBER, Run
 from ninefold.config.rules import NAME
 from ninefold.errors import ConfigError, one_line
-from ninefold.report.data.csv_files import RESTORE, read_rows, text_of, write_rows
+from ninefold.report.data.csv_files import RESTORE, read_table, text_of, write_rows
 from ninefold.result import TURN_COLUMNS, Number, Result, in_columns
 from ninefold.score import PHASES, by_present_keys
 from ninefold.tournament.taken import TakenTurn
@@ -55,7 +55,7 @@ def row_of(result: Mapping[str, Any]) -> dict[str, str]:
 
 
 def run_of(row: Mapping[str, str]) -> Run:
-    """Return the run of a row of runs.csv; ValueError names a column that cannot be read."""
+    """Return the run of a row of runs.csv. Raises ValueError or ValidationError."""
     found: dict[str, Any] = {}
     row = by_present_keys(row)
     for name, is_text in COLUMNS.items():
@@ -68,10 +68,7 @@ def run_of(row: Mapping[str, str]) -> Run:
         raise ValueError("folder or status is empty")
     phases = {name: found.pop(f"{name}_seconds", None) for name in PHASES}
     found["phase_seconds"] = {name: each for name, each in phases.items() if each is not None}
-    try:
-        return _checked(msgspec.convert(found, Run), found)
-    except msgspec.ValidationError as problem:
-        raise ValueError(str(problem)) from None
+    return _checked(msgspec.convert(found, Run), found)
 
 
 def run_of_result(result: Mapping[str, Any]) -> Run:
@@ -151,18 +148,6 @@ def write_csv(path: Path, runs: Iterable[Run]) -> None:
 
 def read_csv(path: Path) -> list[Run]:
     """Read runs.csv; ConfigError when it holds no run or a value that cannot be read."""
-    try:
-        rows = list(read_rows(path, MAX_RUNS))
-    except ValueError as problem:
-        wrong = f"it cannot be read ({problem})"
-        raise ConfigError("runs.csv", path, wrong, "a table in UTF-8", RESTORE) from None
-    runs = []
-    for number, row in enumerate(rows, start=1):
-        try:
-            runs.append(run_of(row))
-        except ValueError as problem:
-            wrong, allowed = f"run {number}: {problem}", "every value as the report wrote it"
-            raise ConfigError("runs.csv", path, wrong, allowed, RESTORE) from None
-    if not runs:
+    if not (runs := read_table(path, run_of, MAX_RUNS)):
         raise ConfigError("runs.csv", path, "holds no run", "one row per run", RESTORE)
     return runs
