@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ninefold.answer.first_steps import summarize
-from ninefold.answer.numerics import MAX_ELEMENTS, rows
+from ninefold.answer.numerics import rows
 from ninefold.answer.runs import Run
 from ninefold.answer.study_facts import OTHER, SAME, WITHIN
 from ninefold.report.data.numerics import read_csv, write_csv
@@ -152,9 +152,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "pickled": lambda path: np.savez(path, **{**arrays(), "loss": np.array([object(), None])}),
     "of another model": lambda path: np.savez(path, **arrays(n=7)),
     "ragged": lambda path: np.savez(path, **{**arrays(), "weights": arrays()["weights"][:1]}),
-    "of another type": lambda path: np.savez(
-        path, **{**arrays(), "gradients": arrays()["gradients"].astype(np.float64)}
-    ),
+    "of texts": lambda path: np.savez(path, **{**arrays(), "updates": np.array([["a"], ["b"]])}),
 }
 
 
@@ -166,11 +164,11 @@ def test_a_file_that_is_damaged_or_a_strangers_is_passed_over(damage, tmp_path):
     assert {row["folder"] for row in rows(tmp_path, [RUN, DDP])} == {"none"}
 
 
-def test_a_small_file_that_unpacks_to_a_large_one_is_passed_over(tmp_path):
+def test_a_small_file_that_unpacks_to_a_large_one_is_passed_over(tmp_path, monkeypatch):
+    monkeypatch.setattr("ninefold.answer.numerics.MAX_BYTES", 10**6)
     (tmp_path / "none").mkdir()
-    content = {name: np.zeros((2, MAX_ELEMENTS + 1), np.float32)
-               for name in ("gradients", "updates", "weights")}  # fmt: skip
-    np.savez_compressed(tmp_path / "none" / NUMERICS, **{**arrays(), **content})
+    content = {**arrays(), "gradients": np.zeros((2, 10**6), np.float32)}
+    np.savez_compressed(tmp_path / "none" / NUMERICS, **content)
     assert rows(tmp_path, [RUN]) == []
 
 
