@@ -56,7 +56,7 @@ class StudyRecord:
     planned_cells: parallel, amp and the swept keys of each cell; of a strategy with one process no
         number of processes.
     planned_rounds: at most, according to the last command; 0: the sweep has no rounds.
-    looks: how often rounds=auto may look at the results, over all commands.
+    looks: how often scores are looked at: by each command that adds rounds.
     trust: whether it names what only trust=true uses of a study of others, see config.like.
     wall_seconds: that the study took, over all commands.
     runs: how many there are, with superseded ones, but not those of timing rounds.
@@ -121,11 +121,6 @@ class StudyRecord:
         asked = self._settings.get("ask")
         known = asked if isinstance(asked, list) else []
         return ["score" if each == "accuracy" else each for each in known] or ["score"]
-
-    @property
-    def ends_when_decided(self) -> bool:
-        """Whether it makes fewer rounds than planned if these answer what it asks."""
-        return self._settings.get("rounds") == "auto"
 
     @property
     def scaling(self) -> str | None:

@@ -156,7 +156,7 @@ Share = Annotated[float, Meta(gt=0, le=1)]
 MAX_TIME = 10**8  # seconds, or minutes: a timedelta and a timer take no more
 Duration = Annotated[float, Meta(gt=0, lt=MAX_TIME)]
 LEAST_ROUNDS = 3  # that a pair of times has in common before anything is told of it
-SEEDS = (3, 5, 8, 12, 20)  # after which it is seen whether scores are decided
+SEEDS = (3, 5, 8, 12, 20)  # after which `bench --score` sees whether scores are decided
 # Of a sweep, and of a configuration in a round: listing more fills the memory.
 MAX_RUNS = MAX_TURNS = 100_000
 Rounds = Annotated[int, Meta(ge=1, le=MAX_RUNS)]

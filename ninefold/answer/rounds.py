@@ -87,7 +87,6 @@ def untimed(sweep: StudyRecord) -> dict[Cell, Cell]:
 def is_unfinished(sweep: StudyRecord, runs: Sequence[Run]) -> bool:
     """Return whether a study has runs of its rounds left to start or to complete."""
     rounds, timing = sweep.rounds, sweep.timing
-    due = 0 if sweep.ends_when_decided else sweep.planned_rounds
     planned = [
         entry
         for entry in rounds
@@ -96,7 +95,7 @@ def is_unfinished(sweep: StudyRecord, runs: Sequence[Run]) -> bool:
     begun = planned + [entry for entry in timing if entry.counted]
     names = {folder for entry in begun for folder in entry.runs}
     return (
-        0 < len({entry.round for entry in rounds}) < due
+        0 < len({entry.round for entry in rounds}) < sweep.planned_rounds
         or (bool(timing) and sweep.timing_ended is None)
         or ("score" in sweep.asked and bool(timing) and not rounds)
         or ("time" in sweep.asked and bool(rounds) and not timing)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 
 from ninefold.answer import leads, reasons
 from ninefold.answer.answer import Answer
-from ninefold.answer.cell import PLAIN, Cell
+from ninefold.answer.cell import Cell
 from ninefold.answer.decision import Decision, decide, left_of_best, left_of_pairs
 from ninefold.answer.gather import facts_of_study
 from ninefold.answer.next_steps import NextSteps
-from ninefold.answer.numerics import rows
 from ninefold.answer.runs import Run, name_of
 from ninefold.answer.study_facts import StudyFacts
 from ninefold.extensions import ANSWERS
@@ -50,20 +48,6 @@ def answer(facts: StudyFacts, steps: NextSteps) -> Answer:
 def scores_are_decided(facts: StudyFacts) -> bool:
     """Return whether more training runs, which tell scores alone, could not change the answer."""
     return not (decide(facts).unscored if facts.asks_time else facts.open_scores)
-
-
-def decided(runs: Sequence[Run], sweep: StudyRecord, folder: Path) -> bool:
-    """Return whether more training runs of a study could not change what it was asked.
-
-    folder: of the study, with the first steps of its runs.
-    """
-    found = facts_of_study(runs, sweep, rows(folder, runs))
-    if not found:
-        return False
-    if (known := _others_decided(sweep, found)) is not None:
-        return known
-    # No score can be held against that of a baseline without one.
-    return PLAIN not in found[0].scores or scores_are_decided(found[0])
 
 
 def look_at(runs: Sequence[Run], sweep: StudyRecord, pairs: str) -> Look:

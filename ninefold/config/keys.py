@@ -229,9 +229,8 @@ class StudyKeys(Section, kw_only=True):
 
     seed: Seed = 0
     """Seed of the order of the configurations in a round."""
-    rounds: Rounds | Literal["auto"] | None = None
-    """Rounds of full training runs; null: one for each seed of the sweep, auto: until the answer is
-    decided."""
+    rounds: Rounds | None = None
+    """Rounds of full training runs; null: one for each seed of the sweep."""
     ask: Questions = None
     """What to compare. time: speed, in turns. score: of full training runs. null: both,
     if only parallel, amp and parallel.processes are swept, without launch.inline or another

@@ -24,7 +24,7 @@ from ninefold.errors import ConfigError
 from ninefold.result import PROCESSES, are_digits, are_numbers, cell_name
 from ninefold.secrets import redact
 from ninefold.tournament.plan import drawn
-from ninefold.types import SEEDS, spelled
+from ninefold.types import spelled
 from ninefold.words import key_and_value, key_of
 
 AXES = ("parallel", "amp")
@@ -62,8 +62,6 @@ class Plan:
     cells: in the command's order.
     control: a copy of the first of them that is timed and not trained; None: not asked for.
     seeds: of the rounds, by number; as many as there may be.
-    stages: counts of rounds after which, with rounds=auto, the results are looked at.
-    looks: how many stages there are.
     swept: the keys with several values besides the seed, and those values as written.
     threads: CPU threads of runs with threads=auto: those of their times; None: all cores.
     """
@@ -84,8 +82,7 @@ class Plan:
             composed = _possible(composed)
         self.cells = [self._cell(each, config, study) for each, config in composed.items()]
         self.control = _copied(self.cells[0]) if study["control"] and self.compares_cells else None
-        self.seeds, self.stages = _of_rounds(_seeds(jobs, list(composed.values())), study["rounds"])
-        self.looks = len(self.stages)
+        self.seeds = _of_rounds(_seeds(jobs, list(composed.values())), study["rounds"])
         self._require_folders()
 
     @property
@@ -99,7 +96,7 @@ class Plan:
 
         Only then are the rounds shuffled. Any other sweep is run in the command's order.
         """
-        return len(self.cells) > 1 and self.stages[-1] > 1
+        return len(self.cells) > 1 and len(self.seeds) > 1
 
     @property
     def compares_cells(self) -> bool:
@@ -252,19 +249,18 @@ def _seeds(jobs: Sequence[Sequence[str]], cells: Sequence[DictConfig]) -> list[A
     return seeds or list(dict.fromkeys(cell.seed for cell in cells))
 
 
-def _of_rounds(seeds: list[Any], rounds: int | str | None) -> tuple[list[Any], Sequence[int]]:
-    """The seeds of the rounds, and the stages: see Plan."""
+def _of_rounds(seeds: list[Any], rounds: int | None) -> list[Any]:
+    """The seeds of so many rounds, the named ones first."""
     if rounds is None:
-        return seeds, [len(seeds)]
-    most = SEEDS[-1] if rounds == "auto" else int(rounds)
-    if len(seeds) > most:
+        return seeds
+    if len(seeds) > rounds:
         wrong = f"the sweep names {len(seeds)} seeds"
-        allowed = f"there is a round for each, and at most {most}"
+        allowed = f"there is a round for each, and at most {rounds}"
         do = f"set study.rounds={len(seeds)} or more, or name fewer"
         raise ConfigError("study.rounds", rounds, wrong, allowed, do)
     numbers = [seed for seed in seeds if isinstance(seed, int)]
     further = range(max(numbers, default=0) + 1, 2**32)
-    return [*seeds, *further[: most - len(seeds)]], SEEDS if rounds == "auto" else [most]
+    return [*seeds, *further[: rounds - len(seeds)]]
 
 
 class Composer:

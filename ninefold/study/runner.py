@@ -64,13 +64,13 @@ class RoundSchedule:
             for entry in recording.rounds[: len(plan.seeds)]
         }
 
-    def next(self, stage: int) -> Round | None:
-        """The round to run: an incomplete one, or else a new one of the first `stage`."""
+    def next(self) -> Round | None:
+        """The round to run: an incomplete one, or else a new one; None: there is none."""
         rounds = self._recording.rounds
         for number, left in self._left.items():
             if left:
                 return rounds[number]
-        due = range(len(rounds), stage)
+        due = range(len(rounds), len(self._plan.seeds))
         if not due or (rounds and not self._is_within_budget(due)):
             return None
         number = due[0]
@@ -82,10 +82,10 @@ class RoundSchedule:
         """Places, in the round's order, of the runs left; the caller removes those done."""
         return self._left[entry.round]
 
-    def to_come(self, stage: int) -> int:
+    def to_come(self) -> int:
         """Return the number of runs left; with a budget, of rounds begun: the rest may not fit."""
         budgeted = self._settings["budget"] is not None
-        due = 0 if budgeted else max(stage - len(self._recording.rounds), 0)
+        due = 0 if budgeted else max(len(self._plan.seeds) - len(self._recording.rounds), 0)
         return sum(map(len, self._left.values())) + len(self._plan.cells) * due
 
     def done(self) -> int:
@@ -182,18 +182,10 @@ class Study:
                 f"study.budget={budget}: one seed of {counted(plan.cells, 'configuration')}, then "
                 f"{further} more if they fit into {duration(60 * budget)}"
             )
-        for stage in self._stages():
-            while (entry := self._schedule.next(stage)) is not None:
-                self._run_round(entry, stage)
-            if self.cut_short or (self._plan.looks > 1 and self._is_decided()):
-                break
+        while (entry := self._schedule.next()) is not None:
+            self._run_round(entry)
 
-    def _stages(self) -> Sequence[int]:
-        """The stages that are left; those with fewer rounds than were begun are over."""
-        begun = max((entry.round + 1 for entry in self._recording.rounds), default=0)
-        return [stage for stage in self._plan.stages if stage >= begun] or self._plan.stages[-1:]
-
-    def _run_round(self, entry: Round, stage: int) -> None:
+    def _run_round(self, entry: Round) -> None:
         """Make the runs of a round that are left."""
         recording, order = self._recording, self._plan.order(entry.round, entry.shuffled)
         left = self._schedule.left(entry)
@@ -201,15 +193,15 @@ class Study:
             jobs = [self._prepare(entry, index, order[index]) for index in batch]
             recording.write()
             cells = [order[index].name for index in batch]
-            what = self._name(entry, cells, stage)
-            self._screen.running(what, self._seconds_left(stage))
+            what = self._name(entry, cells)
+            self._screen.running(what, self._seconds_left())
             self._launch(jobs, recording.number(entry, batch[0]))
             del left[: len(batch)]
             results = [recording.result(entry.runs[index]) for index in batch]
             for result in filter(None, results):
                 require_reachable(recording.settings["report"].get("target"), result)
             how = how_ended(results[0]) if len(results) == 1 else ""
-            self._screen.ended(what, how, self._seconds_left(stage))
+            self._screen.ended(what, how, self._seconds_left())
 
     def _batches(self, indices: list[int]) -> Iterator[list[int]]:
         """Runs that are launched together: one, or with concurrent runs all consecutive ones."""
@@ -240,25 +232,18 @@ class Study:
             recording.supersede(name)
         return overrides
 
-    def _name(self, entry: Round, cells: Sequence[str], stage: int) -> str:
+    def _name(self, entry: Round, cells: Sequence[str]) -> str:
         """What the screen calls the next runs: `run 5 of 27  round 2  ddp-fp32 seed 1`."""
         done, count = self._schedule.done(), len(cells)
         numbers = f"run {done + 1}" if count == 1 else f"runs {done + 1} to {done + count}"
-        words = [f"{numbers} of {done + self._schedule.to_come(stage)}"]
-        if self._plan.stages[-1] > 1:
+        words = [f"{numbers} of {done + self._schedule.to_come()}"]
+        if len(self._plan.seeds) > 1:
             words.append(f"round {entry.round + 1}")
         words.append(f"{cells[0]} seed {entry.seed}" if count == 1 else f"seed {entry.seed}")
         return "  ".join(words)
 
-    def _seconds_left(self, stage: int) -> float | None:
-        """How long the runs of a stage that are left will take, None if that is not known."""
+    def _seconds_left(self) -> float | None:
+        """How long the runs that are left will take, None if that is not known."""
         if self._concurrent:
             return None
-        return self._recording.seconds_of_a_run() * self._schedule.to_come(stage) or None
-
-    def _is_decided(self) -> bool:
-        """Whether the runs so far answer what was asked."""
-        from ninefold.answer import study
-
-        recording = self._recording
-        return study.decided(recording.known_runs(), recording, recording.folder)
+        return self._recording.seconds_of_a_run() * self._schedule.to_come() or None

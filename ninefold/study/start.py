@@ -53,7 +53,6 @@ def begin(
         made_with=made_with(plan.targets(), launcher),
         planned_cells=[dict(cell.keys) for cell in plan.cells],
         planned_rounds=len(plan.seeds),
-        looks=plan.looks,
         began=began,
     )
 
@@ -81,8 +80,8 @@ def resume(
         why = "figures of before and after are not comparable"
         raise _refusal(folder, f"{', '.join(since)} changed since", why, f"put it back, {new}")
     # A command that adds rounds has seen the results, and looks at them once more.
-    added = len(plan.seeds) > recording.planned_rounds
-    recording.looks = recording.looks + plan.looks if added else max(recording.looks, plan.looks)
+    if len(plan.seeds) > recording.planned_rounds:
+        recording.looks += 1
     recording.settings, recording.began = settings, began
     recording.planned_rounds = len(plan.seeds)
     return recording

@@ -4,7 +4,6 @@ import json
 import random
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -52,7 +51,6 @@ from tests.report.studies import (
     NONE_AUTOCAST,
     NONE_SCALER,
 )
-from tests.report.test_timing import decided
 
 
 @pytest.mark.parametrize("name", golden.STUDIES)
@@ -583,22 +581,8 @@ def test_a_study_is_unfinished_until_each_round_has_each_run_and_each_run_its_en
     assert is_unfinished(StudyRecord.of(done), [Run(folder="a", status="unfinished")])
     assert is_unfinished(StudyRecord.of({**done, "rounds": [entry(0, ["a"])]}), runs)
     assert is_unfinished(StudyRecord.of({**done, "planned_rounds": 2}), runs)
-    auto = {"settings": {"study": {"rounds": "auto"}}, "planned_rounds": 20}
-    assert not is_unfinished(StudyRecord.of({**done, **auto}), runs)
     no_longer_planned = {**done, "rounds": [*done["rounds"], entry(1, ["c"])]}
     assert not is_unfinished(StudyRecord.of(no_longer_planned), runs)
-
-
-def test_what_is_decided_needs_no_report(tmp_path):
-    def made(seeds: int) -> Path:
-        return sweep(tmp_path / f"{seeds}", *(
-            result(parallel, seed=seed, train_seconds=seconds + seed / 100)
-            for seed in range(seeds) for parallel, seconds in (("none", 20.0), ("ddp", 10.0))
-        ), turns=True)  # fmt: skip
-
-    assert not decided(one := made(1))
-    assert not (one / "report").exists()
-    assert decided(made(4))
 
 
 @pytest.mark.parametrize(("never", "open_", "lead", "ends"), [
@@ -619,9 +603,8 @@ def test_more_seeds_are_not_trained_for_a_cell_that_none_gives_a_score(
     ]
     names = [f"runs/{n}_{each['parallel']}_{each['amp']}" for n, each in enumerate(results)]
     rounds = [entry(n, names[3 * n : 3 * n + 3]) for n in range(3)]
-    study = {"study": {"ask": ["score"], "rounds": "auto"}}
-    sweep(tmp_path, *results, rounds=rounds, settings=study, command="train.py", planned_rounds=20)
-    assert decided(tmp_path) is ends
+    study = {"study": {"ask": ["score"], "rounds": 3}}
+    sweep(tmp_path, *results, rounds=rounds, settings=study, command="train.py", planned_rounds=3)
     assert read(tmp_path, "train").decided is (ends and not lead.startswith("No answer"))
     recording = gather_recording(tmp_path)
     assert recording is not None

@@ -95,11 +95,6 @@ def read(folder: Path) -> Report:
     return report.read(folder, "python train.py").report
 
 
-def decided(folder: Path) -> bool:
-    """Whether more training runs of a study could not change what it was asked."""
-    return answer.decided(*read_runs(folder), folder)
-
-
 def look(folder: Path, pairs: str) -> Look:
     """What the timing rounds of a study have shown."""
     return answer.look_at(*read_runs(folder), pairs)
@@ -316,21 +311,6 @@ def test_a_gradscaler_without_float16_is_never_recommended_over_its_autocast_twi
         assert answer.cell == wanted
         left_out = [text for text in answer.reasons if "only float16 needs a GradScaler" in text]
         assert len(left_out) == (dtype == "bfloat16")
-
-
-def test_training_rounds_end_when_the_scores_are_known_whatever_the_times_are(tmp_path):
-    close = {**SECONDS, NONE_SCALER: 1.005}
-    folder = study(tmp_path, close, noise=0.04, rounds=3, seeds=5, ask="[time, score]")
-    assert not look(folder, "best").decided
-    assert decided(folder)
-
-
-def test_a_study_of_scores_alone_ends_when_they_are_known_whatever_the_times_are(tmp_path):
-    close = {**SECONDS, NONE_SCALER: 1.005}
-    assert decided(study(tmp_path / "known", close, rounds=0, seeds=5, ask="[score]"))
-    lost = {NONE_SCALER: 0.005}
-    open_ = study(tmp_path / "open", close, rounds=0, seeds=2, ask="[score]", lost=lost)
-    assert not decided(open_)
 
 
 def test_pairs_of_a_cell_that_failed_keep_no_other_cell_in_a_study_of_all_pairs(tmp_path):

@@ -39,8 +39,6 @@ def test_rounds_continue_from_the_largest_seed_and_keep_all_named_seeds(made):
     assert made.rounds("seed") == [(7,), (2,), (8,), (9,)]
     with pytest.raises(ConfigError, match=r"study.rounds=2: the sweep names 3 seeds"):
         made.plan(seeds=[0, 1, 2], rounds=2)
-    with pytest.raises(ConfigError, match=r"study.rounds=auto: the sweep names 21 seeds"):
-        made.plan(seeds=range(21), rounds="auto")
     with pytest.raises(ConfigError, match=r"study.rounds=2,3: it has several values"):
         Plan([["study.rounds=2"], ["++study.rounds=3"]], made.compose, made.settings())
 
@@ -128,7 +126,7 @@ def test_each_run_has_a_configuration_of_its_own(made):
 
 def test_lists_and_numbers_of_a_sweep_are_checked_as_they_are_composed(made):
     for ask in ("[time]", "[time,score]", "null"):
-        config = made.compose([f"study.ask={ask}", "study.rounds=auto"])
+        config = made.compose([f"study.ask={ask}", "study.rounds=3"])
         assert wrong_settings(settings_of(config)) == []
     (one,) = wrong_settings(settings_of(made.compose(["study.ask=[score,time]"])))
     assert str(one).startswith("error: study.ask=[score, time]: not allowed; [time], ")

@@ -3,11 +3,8 @@
 import json
 import re
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
-
-from ninefold.study_record import StudyRecord
 
 
 def test_a_resumed_study_keeps_finished_runs_and_makes_the_missing_ones(made):
@@ -30,22 +27,6 @@ def test_a_resumed_study_keeps_finished_runs_and_makes_the_missing_ones(made):
     ]
     assert [name for (runs,) in made.rounds("runs") for name in runs][:5] == before
     assert sorted(int(name.split("_")[0]) for name in {*before, *made.names}) == list(range(9))
-
-
-@pytest.mark.slow
-def test_a_resumed_study_looks_after_the_same_rounds_as_planned(made, monkeypatch):
-    looked = []
-
-    def decided(runs: object, sweep: StudyRecord, folder: Path) -> bool:
-        looked.append(len(sweep.rounds))
-        return False
-
-    monkeypatch.setattr("ninefold.answer.study.decided", decided)
-    for runs in (10, 6):  # in the fourth round, and in the sixth
-        made.statuses = ["ok"] * runs + ["killed"]
-        with pytest.raises(KeyboardInterrupt):
-            made.study(seeds=[0], rounds="auto", resume=runs == 6).run()
-    assert looked == [3, 5]
 
 
 def test_each_round_has_every_cell_once_in_a_random_order(made):

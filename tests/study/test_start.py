@@ -15,10 +15,7 @@ from ninefold.study import checks
     [
         ((5, 5), 1),
         ((5, 7, 7), 2),
-        (("auto", 25), 6),
         pytest.param((5, 3, 5), 2, marks=pytest.mark.slow),
-        pytest.param(("auto", "auto"), 5, marks=pytest.mark.slow),
-        pytest.param(("auto", 10), 5, marks=pytest.mark.slow),
     ],
 )
 def test_adding_rounds_to_a_study_counts_as_another_look(made, rounds, looks):

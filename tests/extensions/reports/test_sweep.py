@@ -138,7 +138,6 @@ def test_a_study_of_values_goes_on_until_they_are_compared_with_each_other(tmp_p
     sweep(tmp_path, *runs, turns=True, swept={"loader.workers": ["0", "1", "2"]})
     look = study.look_at(*report.read_runs(tmp_path), "best")
     assert (look.decided, look.left) == (known, None)
-    assert study.decided(*report.read_runs(tmp_path), tmp_path) is known
     for path in tmp_path.glob("runs/*/result.json"):  # then times alone were asked
         path.unlink()
     look = study.look_at(*report.read_runs(tmp_path), "best")
