@@ -35,93 +35,15 @@ def require_reachable(target: float | None, result: Result) -> None:
         raise ConfigError("report.target", target, wrong, allowed, "correct it, or leave it out")
 
 
-class RoundSchedule:
-    """The rounds and runs still to be made, until the plan or the budget ends.
-
-    settings: the section `study` of the configuration (budget in minutes).
-    note: tells why a round is not begun.
-    cut_short: whether the budget ended the study.
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        recording: StudyFolder,
-        settings: dict[str, Any],
-        note: Callable[[str], None],
-    ) -> None:
-        self._plan, self._recording, self._settings = plan, recording, settings
-        self._note = note
-        self.cut_short = False
-        # Of each planned round the places in its order of the runs that are to be made, or made
-        # again. Rounds that are not planned any more stay as they are.
-        self._left = {
-            entry.round: [
-                place
-                for place in range(len(plan.cells))
-                if place >= len(entry.runs) or not recording.has_ended(entry.runs[place])
-            ]
-            for entry in recording.rounds[: len(plan.seeds)]
-        }
-
-    def next(self) -> Round | None:
-        """The round to run: an incomplete one, or else a new one; None: there is none."""
-        rounds = self._recording.rounds
-        for number, left in self._left.items():
-            if left:
-                return rounds[number]
-        due = range(len(rounds), len(self._plan.seeds))
-        if not due or (rounds and not self._is_within_budget(due)):
-            return None
-        number = due[0]
-        rounds.append(Round(number, self._plan.seeds[number], shuffled=self._plan.compares))
-        self._left[number] = list(range(len(self._plan.cells)))
-        return rounds[number]
-
-    def left(self, entry: Round) -> list[int]:
-        """Places, in the round's order, of the runs left; the caller removes those done."""
-        return self._left[entry.round]
-
-    def to_come(self) -> int:
-        """Return the number of runs left; with a budget, of rounds begun: the rest may not fit."""
-        budgeted = self._settings["budget"] is not None
-        due = 0 if budgeted else max(len(self._plan.seeds) - len(self._recording.rounds), 0)
-        return sum(map(len, self._left.values())) + len(self._plan.cells) * due
-
-    def done(self) -> int:
-        """How many runs have been made, in all commands of the study."""
-        return sum(
-            len(entry.runs) - sum(place < len(entry.runs) for place in self._left.get(number, ()))
-            for number, entry in enumerate(self._recording.rounds)
-        )
-
-    def _is_within_budget(self, due: Sequence[int]) -> bool:
-        """Whether another round is expected to end within the budget; notes it if it is not."""
-        budget = self._settings["budget"]
-        expected = self._recording.seconds_of_a_run() * len(self._plan.cells)
-        recording = self._recording
-        spent = recording.seconds - recording.timing_seconds
-        if budget is None or spent + expected <= budget * 60:
-            return True
-        if not self.cut_short:
-            seeds = ", ".join(str(self._plan.seeds[number]) for number in due)
-            self._note(
-                f"study.budget={budget}: {duration(spent)} are spent, and a round "
-                f"takes about {duration(expected)}: seeds {seeds} were not run"
-            )
-        self.cut_short = True
-        return False
-
-
 class Study:
     """A recording, and what remains to be run of it.
 
-    settings: the section `study` of the configuration.
+    settings: the section `study` of the configuration (budget in minutes).
     launch: makes runs, and waits for them.
     timing: runs the timing rounds; None where no times were asked.
     concurrent: whether the launcher makes runs at the same time. It is then given whole rounds.
     screen: shows how far it is.
-    finished: whether everything planned has been run.
+    cut_short: whether the budget ended it. finished: whether everything planned has been run.
     """
 
     def __init__(
@@ -139,8 +61,17 @@ class Study:
         self._timing = timing
         self._trains = "score" in settings["ask"]
         self._screen = screen
-        self._schedule = RoundSchedule(plan, recording, settings, screen.note)
-        self.finished = False
+        self.cut_short = self.finished = False
+        # Of each planned round the places in its order of the runs that are to be made, or made
+        # again. Rounds that are not planned any more stay as they are.
+        self._left = {
+            entry.round: [
+                place
+                for place in range(len(plan.cells))
+                if place >= len(entry.runs) or not recording.has_ended(entry.runs[place])
+            ]
+            for entry in recording.rounds[: len(plan.seeds)]
+        }
 
     @property
     def folder(self) -> Path:
@@ -150,11 +81,6 @@ class Study:
     def trust(self) -> bool:
         """Whether the words that began it need trust=true."""
         return self._recording.trust
-
-    @property
-    def cut_short(self) -> bool:
-        """Whether the budget ended it."""
-        return self._schedule.cut_short
 
     def run(self) -> None:
         """Make the planned runs that are still missing."""
@@ -182,13 +108,38 @@ class Study:
                 f"study.budget={budget}: one seed of {counted(plan.cells, 'configuration')}, then "
                 f"{further} more if they fit into {duration(60 * budget)}"
             )
-        while (entry := self._schedule.next()) is not None:
+        for entry in self._rounds():
             self._run_round(entry)
+
+    def _rounds(self) -> Iterator[Round]:
+        """The rounds to run: incomplete ones, then new ones until the plan or the budget ends."""
+        rounds, seeds = self._recording.rounds, self._plan.seeds
+        yield from [entry for entry in rounds if self._left.get(entry.round)]
+        for number in range(len(rounds), len(seeds)):
+            if number and not self._is_within_budget(seeds[number:]):
+                self.cut_short = True
+                return
+            rounds.append(Round(number, seeds[number], shuffled=self._plan.compares))
+            self._left[number] = list(range(len(self._plan.cells)))
+            yield rounds[number]
+
+    def _is_within_budget(self, seeds: Sequence[Any]) -> bool:
+        """Whether another round is expected to end within the budget; notes it if it is not."""
+        budget, recording = self._settings["budget"], self._recording
+        expected = recording.seconds_of_a_run() * len(self._plan.cells)
+        spent = recording.seconds - recording.timing_seconds
+        if budget is None or spent + expected <= budget * 60:
+            return True
+        self._screen.note(
+            f"study.budget={budget}: {duration(spent)} are spent, and a round takes about "
+            f"{duration(expected)}: seeds {', '.join(map(str, seeds))} were not run"
+        )
+        return False
 
     def _run_round(self, entry: Round) -> None:
         """Make the runs of a round that are left."""
         recording, order = self._recording, self._plan.order(entry.round, entry.shuffled)
-        left = self._schedule.left(entry)
+        left = self._left[entry.round]
         for batch in self._batches(list(left)):
             jobs = [self._prepare(entry, index, order[index]) for index in batch]
             recording.write()
@@ -234,9 +185,9 @@ class Study:
 
     def _name(self, entry: Round, cells: Sequence[str]) -> str:
         """What the screen calls the next runs: `run 5 of 27  round 2  ddp-fp32 seed 1`."""
-        done, count = self._schedule.done(), len(cells)
+        done, count = self._done(), len(cells)
         numbers = f"run {done + 1}" if count == 1 else f"runs {done + 1} to {done + count}"
-        words = [f"{numbers} of {done + self._schedule.to_come()}"]
+        words = [f"{numbers} of {done + self._to_come()}"]
         if len(self._plan.seeds) > 1:
             words.append(f"round {entry.round + 1}")
         words.append(f"{cells[0]} seed {entry.seed}" if count == 1 else f"seed {entry.seed}")
@@ -246,4 +197,17 @@ class Study:
         """How long the runs that are left will take, None if that is not known."""
         if self._concurrent:
             return None
-        return self._recording.seconds_of_a_run() * self._schedule.to_come() or None
+        return self._recording.seconds_of_a_run() * self._to_come() or None
+
+    def _to_come(self) -> int:
+        """The number of runs left; with a budget, of rounds begun: the rest may not fit."""
+        budgeted = self._settings["budget"] is not None
+        due = 0 if budgeted else max(len(self._plan.seeds) - len(self._recording.rounds), 0)
+        return sum(map(len, self._left.values())) + len(self._plan.cells) * due
+
+    def _done(self) -> int:
+        """How many runs have been made, in all commands of the study."""
+        return sum(
+            len(entry.runs) - sum(place < len(entry.runs) for place in self._left.get(number, ()))
+            for number, entry in enumerate(self._recording.rounds)
+        )
