@@ -227,8 +227,6 @@ class CommandKeys(Section, kw_only=True):
 class StudyKeys(Section, kw_only=True):
     """A sweep in rounds: each is one run of every configuration."""
 
-    seed: Seed = 0
-    """Seed of the order of the configurations in a round."""
     rounds: Rounds | None = None
     """Rounds of full training runs; null: one for each seed of the sweep."""
     ask: Questions = None

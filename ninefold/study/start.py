@@ -70,7 +70,7 @@ def resume(
             "a study of this version is allowed",
             f"resume it with that version, {new}",
         )
-    if wrong := _changes_of_plan(recording, plan, settings) or _changes_of_jobs(recording, plan):
+    if wrong := _changes_of_plan(recording, plan) or _changes_of_jobs(recording, plan):
         more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
         changed = f"{', '.join(wrong[:SHOWN])}{more} cannot change in a study"
         do = f"repeat the command that began it, {new}"
@@ -101,17 +101,14 @@ def question(study: str | None, folder: Path = EXPERIMENTS) -> str | None:
     return found[1] if found else None
 
 
-def _changes_of_plan(recording: StudyFolder, plan: Plan, settings: dict[str, Any]) -> list[str]:
-    """Changes of the cells, of the seeds as far as they were run, and of study.seed."""
+def _changes_of_plan(recording: StudyFolder, plan: Plan) -> list[str]:
+    """Changes of the cells, and of the seeds as far as they were run."""
     found = [
         f"{key}={','.join(plan.swept.get(key, ['one value']))} "
         f"(was {','.join(recording.swept.get(key, ['one value']))})"
         for key in {**plan.swept, **recording.swept}
         if plan.swept.get(key) != recording.swept.get(key)
     ]
-    before, now = recording.settings["study"]["seed"], settings["study"]["seed"]
-    if before != now:
-        found.append(f"study.seed={now} (was {before})")
     seeds = dict(enumerate(plan.seeds))
     return found + [
         f"seed={spelled(seeds[entry.round])} (was {spelled(entry.seed)})"

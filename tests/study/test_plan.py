@@ -20,11 +20,10 @@ from ninefold.study.plan import Composer, Plan
 from tests.conftest import ROOT
 
 
-def test_the_order_of_a_round_depends_on_the_seed_of_the_study_and_on_nothing_else(made):
+def test_the_order_of_a_round_is_the_same_whatever_the_seeds(made):
     one, same = made.plan(seeds=[5, 6]), made.plan(seeds=[0, 1, 2], rounds=9)
-    other = made.plan(seed=1)
-    orders = [[p.order(n, shuffled=True) for n in range(20)] for p in (one, same, other)]
-    assert orders[0] == orders[1] != orders[2]
+    orders = [[p.order(n, shuffled=True) for n in range(20)] for p in (one, same)]
+    assert orders[0] == orders[1]
 
 
 def test_the_second_of_two_rounds_runs_the_cells_backwards(made):
