@@ -48,22 +48,17 @@ def write(
     with _making_sense(folder):
         recording, target = find_recording(folder, own)
         gathered = target != folder
-        with _writing(folder):
+        try:
             _forget_links(target, recording=gathered)
             if gathered:
                 record(recording, target)
             return _derive(recording, target, most, resumes)
-
-
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    """Raise ResourceError where the report of a folder cannot be written."""
-    try:
-        yield
-    except OSError as problem:
-        wrong = f"the report cannot be written ({problem.strerror or problem})"
-        needed, do = "a folder that can be written to", "free space or copy the folder elsewhere"
-        raise ResourceError("folder", folder, wrong, needed, do) from problem
+        except OSError as problem:
+            wrong = f"the report cannot be written ({problem.strerror or problem})"
+            do = "free space or copy the folder elsewhere"
+            raise ResourceError(
+                "folder", folder, wrong, "a folder that can be written to", do
+            ) from problem
 
 
 @contextmanager
@@ -83,8 +78,6 @@ def _making_sense(folder: Path) -> Iterator[None]:
         raise memory_failure(problem, "a report was being made") or ConfigError(
             "folder", folder, wrong, "restore them", do
         ) from problem
-
-
 
 
 def place(folder: Path) -> Path:
