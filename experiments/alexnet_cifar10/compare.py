@@ -19,8 +19,8 @@ from ninefold.answer.cell import Cell, plainness  # noqa: E402
 from ninefold.answer.gather import gather  # noqa: E402
 from ninefold.answer.grouping import groups, largest_first  # noqa: E402
 from ninefold.answer.measures import SECONDS  # noqa: E402
+from ninefold.answer.rounds import turns_of  # noqa: E402
 from ninefold.answer.study_facts import StudyFacts  # noqa: E402
-from ninefold.answer.study_turns import turns_of  # noqa: E402
 from ninefold.numbers import MISSING, number  # noqa: E402
 from ninefold.report.data.runs import read_csv  # noqa: E402
 from ninefold.stats.statistics import estimate  # noqa: E402

@@ -13,10 +13,9 @@ from ninefold.answer.first_steps import summarize
 from ninefold.answer.grouping import groups, largest_first
 from ninefold.answer.measures import BYTES, SECONDS, of_score
 from ninefold.answer.numerics import Row
-from ninefold.answer.rounds import is_unfinished
+from ninefold.answer.rounds import StudyTurns, folder_name, is_unfinished, turns_of
 from ninefold.answer.runs import Run, RunGroup, finite
 from ninefold.answer.study_facts import WRAPPER, StudyFacts
-from ninefold.answer.study_turns import StudyTurns, folder_name, turns_of
 from ninefold.score import SHARE, Score
 from ninefold.stats.statistics import compare
 from ninefold.stats.verdicts import OPEN, Comparison, Settings, Timings, Values
@@ -50,7 +49,8 @@ def gather(
     same_work = [(base, cell) for cell, base in no_op_of.items() if group.completed(base)]
     uncontrolled = [pair for pair in same_work if _wrapper_shows(group, *pair, settings.same)]
     controls = [pair for pair in same_work if pair not in uncontrolled]
-    timings, scores = _timings(group, turns), of_score(group.scoring).values(group)
+    now, looks = turns
+    timings, scores = _timings(group, looks), of_score(group.scoring).values(group)
     comparison = compare(timings, scores, settings, controls, same_work)
     failed = {run.cell: run.status for run in reversed(group.runs) if not run.ok}
     redundant = _redundant_scaler_of(group)
@@ -73,7 +73,7 @@ def gather(
         measured_with={cell: of for cell, of in no_op_of.items() if cell not in failed},
         uncontrolled=uncontrolled,
         timings=timings,
-        turns=turns.now,
+        turns=now,
         scores=scores,
         comparison=comparison,
         safe=_safe(group, comparison) if scored else dict.fromkeys(cells, "safe"),
@@ -116,12 +116,12 @@ def _wrapper_shows(group: RunGroup, base: Cell, cell: Cell, same: float) -> bool
     return on_gpu and step is not None and same * step < WRAPPER
 
 
-def _timings(group: RunGroup, turns: StudyTurns) -> list[Timings]:
+def _timings(group: RunGroup, looks: Sequence[Timings]) -> list[Timings]:
     """The seconds per epoch of a group's cells at each look; of whole runs there is one look."""
     if not group.timing:
         return [Timings(SECONDS.values(group) if len(group.cells) < 2 else {})]
     names = {run.cell: folder_name(run) for run in group.timing if run.ok and run.counts}
-    cells = [cell for cell in group.cells if names.get(cell) in turns.timings[-1].seconds]
+    cells = [cell for cell in group.cells if names.get(cell) in looks[-1].seconds]
 
     def of_cells(values: Values) -> Values:
         return {cell: values[names[cell]] for cell in cells if values.get(names[cell])}
@@ -133,7 +133,7 @@ def _timings(group: RunGroup, turns: StudyTurns) -> list[Timings]:
             stretches=of_cells(look.stretches),
             waits=[cell for cell in cells if names[cell] in look.waits],
         )
-        for look in turns.timings
+        for look in looks
     ]
 
 

@@ -13,9 +13,9 @@ from ninefold.answer.answer import Answer
 from ninefold.answer.cell import Cell
 from ninefold.answer.gather import gather
 from ninefold.answer.grouping import groups
+from ninefold.answer.rounds import turns_of
 from ninefold.answer.runs import Run
 from ninefold.answer.study_facts import StudyFacts
-from ninefold.answer.study_turns import turns_of
 from ninefold.report.builder import build
 from ninefold.report.data.recording import Recording, find_recording, read_recording, record
 from ninefold.report.render.templates import report_text

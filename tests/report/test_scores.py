@@ -15,7 +15,7 @@ from ninefold.answer.cell import Cell
 from ninefold.answer.gather import gather
 from ninefold.answer.grouping import groups, largest_first
 from ninefold.answer.measures import of_figures
-from ninefold.answer.study_turns import turns_of
+from ninefold.answer.rounds import turns_of
 from ninefold.stats.statistics import compare
 from ninefold.study_record import StudyRecord
 from ninefold.task import Figure, Score

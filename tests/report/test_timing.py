@@ -13,7 +13,7 @@ import pytest
 from ninefold import report
 from ninefold.answer import study as answer
 from ninefold.answer.cell import Cell
-from ninefold.answer.study_turns import count_turns
+from ninefold.answer.rounds import count_turns
 from ninefold.report.data.recording import read_runs
 from ninefold.report.data.runs import run_of_result
 from ninefold.report.tree import Report

@@ -15,10 +15,9 @@ from typing import Any
 from ninefold.answer.gather import facts_of_study
 from ninefold.answer.next_steps import NextSteps
 from ninefold.answer.numerics import Row, rows
-from ninefold.answer.rounds import placed
+from ninefold.answer.rounds import count_turns, placed
 from ninefold.answer.runs import Point, Run
 from ninefold.answer.study_facts import StudyFacts
-from ninefold.answer.study_turns import count_turns
 from ninefold.errors import ConfigError
 from ninefold.files import write_json
 from ninefold.report.data import numerics
