@@ -28,7 +28,6 @@ from ninefold.numbers import (
     score_text,
     small,
     three_digits,
-    times_as_fast,
     unit_of_difference,
     with_unit,
 )
@@ -126,18 +125,7 @@ def _check(group: Group) -> Section | None:
     if group.others is not None:
         share = f"{100 * group.others:.0f} %"
         points.append(f"Other programs used {share} of the CPU time during the turns.")
-    return Section("check", "Check", points=points, finding=_of_control(group)) if points else None
-
-
-def _of_control(group: Group) -> str:
-    """The state of the A/A test, and the noise floor."""
-    control = group.comparison.control
-    if control is None:
-        return ""
-    off = group.comparison.floor
-    floor = f"; noise floor {100 * off:.1f} %" if off else ""
-    same = f"the same work is {times_as_fast(control.speedup)}"
-    return f"A/A test {control.state}: {same}{floor}"
+    return Section("check", "Check", points=points, finding=group.control) if points else None
 
 
 def _further(group: Group) -> Section | None:
