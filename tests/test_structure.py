@@ -280,8 +280,7 @@ ASKED_ABOUT = ("parallel", "amp", "dataset", "task", "model", "logger")
 OTHER_MEANINGS = {
     ("bench/strategies", "ddp"), ("checkpoint/store", "none"), ("task/loss", "none"),
     ("extensions/volumes/volumes", "masks"), ("report/data/runs", "folder"),
-    *(("report/loop_settings", name) for name in ("dp", "ddp", "fp32", "tf32", "bf16", "fp16")),
-    ("report/loop_settings", "default"),
+    *(("report/loop_settings", name) for name in ("dp", "ddp", "default")),
 }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from ninefold.config.options import option_keys
 from ninefold.config.schema import KEYS
 from ninefold.engine.amp import Amp
 from ninefold.errors import ConfigError
-from ninefold.report.loop_settings import CAST, LoopSetup, pytorch, setup_of
+from ninefold.report.loop_settings import CAST, loop_of
 from tests.conftest import ROOT, Shell
 from tests.report.made import runs_of
 
@@ -35,32 +35,57 @@ def test_an_answer_returns_what_its_report_prints_for_ones_own_loop() -> None:
         Answer(undecided).settings()
 
 
-def test_a_setup_is_what_a_process_of_the_run_had() -> None:
+RUN = runs_of({PLAIN: 1.0})[0]
+GPU = replace(RUN, devices=["H200"], dtype="float32")
+DDP = replace(RUN, parallel="ddp", processes=2, batch_size=16)
+
+
+def test_the_lines_have_what_a_process_of_the_run_had() -> None:
     run = replace(
-        runs_of({PLAIN: 1.0})[0], parallel="ddp", processes=2, threads=4, batch_size=64,
-        loader_workers=3, dtype="float16", grad_scaler=True, devices=["H200"] * 2,
+        RUN, parallel="ddp", processes=2, threads=4, batch_size=64, loader_workers=3,
+        dtype="float16", grad_scaler=True, devices=["H200"] * 2, memory_format="channels_last",
         overrides=["accumulate=2", "clip_grad_norm=0.5", "compile.mode=max-autotune",
                    "parallel.find_unused_parameters=true", "loader.pinned=false", "ema=0.9"],
-        compile_seconds=9.0, memory_format="channels_last",
+        compile_seconds=9.0,
     )  # fmt: skip
-    found = setup_of(run, ["contiguous_format"])
-    assert found == LoopSetup(
-        device="cuda", precision="fp16", strategy="ddp", processes=2, threads=2, batch=16,
-        accumulate=2, clip=0.5, workers=3, layout="channels_last", compile="max-autotune",
-        unused=True, pinned=False, differs=("It was measured with ema=0.9.",),
-    )  # fmt: skip
-    assert found.command == "torchrun --standalone --nproc-per-node 2 train.py"
+    found = loop_of(run, ["contiguous_format"])
+    assert found.run == "torchrun --standalone --nproc-per-node 2 train.py"
+    assert found.code == [
+        'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))  # and the model there: .cuda()',
+        "torch.distributed.init_process_group()",
+        "# of DataLoader, in each process:",
+        "loader = dict(batch_size=16, num_workers=3, persistent_workers=True)",
+        "sampler = torch.utils.data.DistributedSampler(dataset)  # and no shuffle=True",
+        "model.to(memory_format=torch.channels_last)  # and the inputs",
+        'model.compile(mode="max-autotune")',
+        "model = torch.nn.parallel.DistributedDataParallel("
+        "model, gradient_as_bucket_view=True, find_unused_parameters=True)",
+        'scaler = torch.amp.GradScaler("cuda")  # before the loop',
+        'with torch.autocast("cuda", dtype=torch.float16):',
+        "    outputs = model(inputs)  # and the loss, where the model returns it",
+        "loss = loss_function(outputs.float(), targets)",
+        "scaler.scale(loss).backward()",
+        "scaler.unscale_(optimizer)",
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)",
+        "scaler.step(optimizer)",
+        "scaler.update()",
+    ]
+    assert found.differs == [
+        "It was measured with ema=0.9.",
+        "Accumulation over 2 batches is yours: loss / 2, no_sync under DDP.",
+    ]
+    assert loop_of(DDP).run == "OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 2 train.py"
 
 
 def test_on_a_gpu_fp32_turns_off_what_torch_has_on() -> None:
-    full = LoopSetup(device="cuda")
-    assert 'torch.backends.cudnn.conv.fp32_precision = "ieee"' in "\n".join(pytorch(full).code)
-    tf32 = pytorch(replace(full, precision="tf32"))
-    assert tf32.code == ['torch.set_float32_matmul_precision("high")']
+    assert 'torch.backends.cudnn.conv.fp32_precision = "ieee"' in "\n".join(loop_of(GPU).code)
+    tf32 = replace(GPU, tf32=True, tf32_convolutions=True)
+    assert loop_of(tf32).code == ['torch.set_float32_matmul_precision("high")']
+    assert loop_of(replace(GPU, tf32_convolutions=True)).code == []  # PyTorch's own default
 
 
 def test_the_cast_that_is_printed_is_the_measured_one_and_comes_before_ddp() -> None:
-    code = pytorch(LoopSetup(precision="bf16-weights", strategy="ddp", processes=2)).code
+    code = loop_of(replace(DDP, weights="bfloat16")).code
     (wrap,) = [line for line in code if "DistributedDataParallel" in line]
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Embedding(2, 2))
     model[1].running_var.fill_(0.3)
@@ -75,22 +100,6 @@ def test_the_cast_that_is_printed_is_the_measured_one_and_comes_before_ddp() -> 
         names |= {"model": lambda inputs: inputs, "loss_function": lambda output, _: output}
         exec("\n".join(code[code.index(wrap) + 1 :]), names)
         assert (names["inputs"].dtype, names["loss"].dtype) == (dtype, torch.float32)
-
-
-def test_a_loop_of_ones_own_starts_processes_that_share_the_batch_and_the_examples() -> None:
-    code = "\n".join(pytorch(LoopSetup(strategy="ddp", processes=2, batch=32, unused=True)).code)
-    assert code.startswith("torch.distributed.init_process_group()\n# of DataLoader, in each")
-    assert "\nloader = dict(batch_size=32)\n" in code
-    assert "torch.utils.data.DistributedSampler(dataset)" in code
-    assert code.endswith("gradient_as_bucket_view=True, find_unused_parameters=True)")
-    assert 'set_device(int(os.environ["LOCAL_RANK"]))' not in code  # on a CPU
-
-
-def test_layout_and_compiling_are_printed_before_the_network_is_wrapped() -> None:
-    code = pytorch(LoopSetup(strategy="ddp", layout="channels_last", compile="default")).code
-    at = code.index("model.to(memory_format=torch.channels_last)  # and the inputs")
-    assert code[at + 1] == "model.compile()"
-    assert code[at + 2].startswith("model = torch.nn.parallel.DistributedDataParallel(model")
 
 
 SCRIPT = """
@@ -110,7 +119,7 @@ os._exit(0)  # at the end of Python gloo's threads abort one process in ten
 
 @pytest.mark.slow
 def test_what_is_printed_for_a_loop_of_ones_own_shares_the_examples(shell: Shell) -> None:
-    printed = pytorch(LoopSetup(strategy="ddp", processes=2, batch=8, unused=True))
+    printed = loop_of(DDP)
     (shell.folder / "train.py").write_text(SCRIPT.format(code="\n".join(printed.code)))
     folder = os.path.dirname(sys.executable)
     command = f"PATH={folder}:$PATH {printed.run}"
@@ -121,17 +130,9 @@ def test_what_is_printed_for_a_loop_of_ones_own_shares_the_examples(shell: Shell
     assert one["gradient"] == two["gradient"]
 
 
-def test_a_loop_unscales_gradients_before_it_clips_them_and_is_told_to_accumulate() -> None:
-    found = pytorch(LoopSetup(device="cuda", precision="fp16", clip=0.5, accumulate=2))
-    at = found.code.index("scaler.unscale_(optimizer)")
-    assert found.code[at + 1] == "torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)"
-    assert found.code[at + 2] == "scaler.step(optimizer)"
-    assert found.differs == ["Accumulation over 2 batches is yours: loss / 2."]
-
-
 def test_a_loss_is_computed_in_float32_outside_of_autocast_as_it_was_measured() -> None:
-    lines = pytorch(LoopSetup(precision="bf16")).code[-2:]
-    assert lines == [
+    assert loop_of(replace(RUN, dtype="bfloat16")).code == [
+        'with torch.autocast("cpu", dtype=torch.bfloat16):',
         "    outputs = model(inputs)  # and the loss, where the model returns it",
         "loss = loss_function(outputs.float(), targets)",
     ]
@@ -148,23 +149,21 @@ HOSTILE = (
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_text_of_a_strangers_file_is_no_line_of_the_settings(text: str) -> None:
-    run = replace(
-        runs_of({PLAIN: 1.0})[0], parallel="ddp", processes=2, compile_seconds=9.0,
-        devices=["H200"] * 2,
-    )  # fmt: skip
+    run = replace(DDP, compile_seconds=9.0, devices=["H200"] * 2)
     overrides = [f"{key}={text}" for key in (*KEYS, *option_keys())]
-    plain = pytorch(setup_of(run, []))
+    plain = loop_of(run)
     for hostile in (overrides, [f"{key}{text}=1" for key in KEYS]):
-        setup = setup_of(replace(run, overrides=hostile, memory_format=text), [])
-        found = pytorch(setup)
+        found = loop_of(replace(run, overrides=hostile, memory_format=text))
         assert (found.run, found.code) == (plain.run, plain.code)
-        assert "import" not in "".join((*setup.differs, *found.differs))
+        assert "import" not in "".join(found.differs)
 
 
 def test_a_value_that_cannot_be_read_is_said_and_null_is_none() -> None:
-    run = replace(runs_of({PLAIN: 1.0})[0], overrides=["clip_grad_norm=${oc.env:CLIP}"])
-    assert setup_of(run, []).differs == ("Its clip_grad_norm cannot be read.",)
-    run = replace(run, overrides=["clip_grad_norm=null", "accumulate='2'", "freeze=[a,b]"])
-    found = setup_of(run, [])
-    assert (found.clip, found.accumulate) == (None, 2)
-    assert found.differs == ("It was measured with freeze.",)
+    run = replace(RUN, overrides=["clip_grad_norm=${oc.env:CLIP}"])
+    assert loop_of(run).differs == ["Its clip_grad_norm cannot be read."]
+    run = replace(RUN, overrides=["clip_grad_norm=null", "accumulate='2'", "freeze=[a,b]"])
+    found = loop_of(run)
+    assert found.code == []
+    assert found.differs == [
+        "It was measured with freeze.", "Accumulation over 2 batches is yours: loss / 2."
+    ]  # fmt: skip
