@@ -226,15 +226,6 @@ NOTES = (
         "each other lose most. For this machine alone, run it again when it is quiet.",
     ),
     Note(lambda facts: _quiet(facts) and _left_out(facts), "{0}."),
-    Note(
-        lambda facts: (
-            _quiet(facts)
-            and facts.turns.others is None
-            and sum(facts.turns.left_out.values()) < TOLD < (facts.others_by_round or 0.0)
-            and _used(facts)
-        ),
-        "{0} during the turns; in which of them is not known.",
-    ),
     Note(lambda facts: _quiet(facts) and _disturbed(facts), "{0}."),
     Note(lambda facts: _notes(facts, lambda note: note == AS_FLOAT32)),
     # What is not compared with the rest

@@ -286,11 +286,6 @@ def test_what_is_told_of_left_out_turns_is_of_those_of_all_groups_as_is_what_cou
     assert "without 23 % of the turns, which were disturbed" in (found.picture or "")
 
 
-def test_of_an_older_study_the_share_of_other_programs_is_that_of_its_rounds(tmp_path):
-    shown = caveats(study(tmp_path, others=0.32))
-    assert "Other programs used 32 % of the CPU time during the turns" in shown
-
-
 def test_after_one_round_of_one_turn_an_interval_is_not_known_yet(tmp_path):
     one = {"turns": 1, "turn_seconds": [0.1]}
     folder = study(tmp_path, rounds=1, noise=0.2)
