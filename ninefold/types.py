@@ -161,7 +161,6 @@ SEEDS = (3, 5, 8, 12, 20)  # after which `bench --score` sees whether scores are
 MAX_RUNS = MAX_TURNS = 100_000
 Rounds = Annotated[int, Meta(ge=1, le=MAX_RUNS)]
 Turns = Annotated[int, Meta(ge=2, le=MAX_TURNS)]
-Probability = Annotated[float, Meta(ge=0, le=1)]
 ClassNumber = Annotated[int, Meta(ge=0, le=32767)]  # what a mask can hold, or none
 
 # Text

@@ -29,7 +29,7 @@ class MultiLabel(nn.Module):
     loss: called with logits and labels in the dtype of the logits, returns a number for each
         example or each label of it. None: binary cross entropy.
     label_smoothing: share of each label that becomes 0.5 in the training loss. Mixed labels, of
-        mixup and cutmix, are shares of what holds.
+        mixup, are shares of what holds.
     threshold: outputs above it hold. None: 0, of logits; with torch.nn.BCELoss 0.5.
     """
 

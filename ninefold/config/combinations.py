@@ -130,17 +130,6 @@ def _one_of_two_given(key: str, other: str) -> Combination:
     )
 
 
-def _mixes_targets(key: str) -> Combination:
-    return Combination(
-        key,
-        lambda job: job[key] and job["task"] and "task.label_smoothing" not in job,
-        "the task takes no mixed targets",
-        "one with the key label_smoothing does, as task=classification",
-        f"leave {key} out",
-        example={key: 0.2, "task": {"classes": 3}},
-    )
-
-
 # Of examples
 DDP: dict[str, Any] = {"parallel.max_processes": None, "parallel.devices": None}
 
@@ -198,8 +187,14 @@ REFUSED = (
         "leave task.ignore out, and set dataset.ignore",
         example={"dataset.ignore": 11, "task.ignore": 0},
     ),
-    _mixes_targets("augment.mixup"),
-    _mixes_targets("augment.cutmix"),
+    Combination(
+        "augment.mixup",
+        lambda job: job["augment.mixup"] and job["task"] and "task.label_smoothing" not in job,
+        "the task takes no mixed targets",
+        "one with the key label_smoothing does, as task=classification",
+        "leave augment.mixup out",
+        example={"augment.mixup": 0.2, "task": {"classes": 3}},
+    ),
     Combination(
         "task.label_smoothing",
         lambda job: job["task.label_smoothing"] and job["task.loss"] is not None,

@@ -34,7 +34,6 @@ from ninefold.types import (
     Part,
     Positive,
     Positives,
-    Probability,
     Processes,
     Questions,
     Rounds,
@@ -59,11 +58,6 @@ class AugmentKeys(Section, kw_only=True):
 
     mixup: NotNegative = 0
     """Mix examples and their classes in pairs, in a share drawn from Beta(mixup, mixup); 0: off."""
-    cutmix: NotNegative = 0
-    """Replace a rectangle of each image by another image's, and mix their classes by area; 0: off.
-    With mixup, each example gets one of the two."""
-    erasing: Probability = 0
-    """Probability that a rectangle of a normalized image is set to 0."""
 
 
 class CheckpointKeys(Section, kw_only=True):

@@ -76,7 +76,7 @@ def _require_fitting(
         raise ConfigError("launch.inline", "true", wrong, allowed, "set parallel.processes=1")
     if "accumulate" in job:  # an evaluation's batches need not divide
         require_division(job["batch_size"], wanted, job["accumulate"])
-        require_pairs(job["batch_size"], wanted, job["augment"])
+        require_pairs(job["batch_size"], wanted, job["augment"]["mixup"])
 
 
 def require_division(batch_size: int, processes: int, accumulate: int = 1) -> None:
@@ -95,10 +95,10 @@ def require_division(batch_size: int, processes: int, accumulate: int = 1) -> No
     raise ConfigError("batch_size", batch_size, wrong, allowed, do)
 
 
-def require_pairs(batch_size: int, processes: int, augment: Mapping[str, Any]) -> None:
-    """Raise ConfigError unless a process can pair its examples, where `augment` mixes them."""
+def require_pairs(batch_size: int, processes: int, mixup: float) -> None:
+    """Raise ConfigError unless a process can pair its examples, where mixup mixes them."""
     each = batch_size // processes
-    if (augment["mixup"] or augment["cutmix"]) and each % 2:
+    if mixup and each % 2:
         wrong = f"{counted(processes, 'process', 'processes')} with {counted(each, 'example')} each"
-        allowed = "mixup and cutmix mix pairs, so an even number is allowed"
+        allowed = "mixup mixes pairs, so an even number is allowed"
         raise ConfigError("batch_size", batch_size, wrong, allowed, "choose another batch_size")

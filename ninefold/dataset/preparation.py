@@ -23,17 +23,12 @@ from ninefold.tree import Tree, each
 PIECE = 2**19  # values that a CPU converts at a time: few enough to stay in its cache
 
 
-def random_bits(
-    seed: int, epoch: int, indices: npt.NDArray[np.int64], stream: int | None = None
-) -> npt.NDArray[np.uint64]:
+def random_bits(seed: int, epoch: int, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
     """64 random bits for each example: uint64 like `indices`, of (seed, epoch, index) alone.
 
     The finalizer of SplitMix64 (Steele, Lea and Flood, 2014) over a key from NumPy's seeding.
-    stream: a number for bits that are independent of those of other streams.
     """
-    spawned = () if stream is None else (stream,)
-    sequence = np.random.SeedSequence([seed, epoch], spawn_key=spawned)
-    key = sequence.generate_state(1, np.uint64)
+    key = np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)
     with np.errstate(over="ignore"):
         bits = key + indices.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -24,7 +24,7 @@ from ninefold.checkpoint.writer import AsyncWriter
 from ninefold.config import combinations
 from ninefold.dataset import Dataset, Examples, Split, as_dataset, train_and_val
 from ninefold.dataset.arrays import ArraySpec, specs
-from ninefold.dataset.augmentation import Augmented
+from ninefold.dataset.augmentation import Mixup
 from ninefold.dataset.cache import reader
 from ninefold.dataset.plan import LoaderPlan, plan, processes_ahead
 from ninefold.engine.amp import Amp, verify
@@ -194,7 +194,7 @@ def wanted_format(job: DictConfig) -> str:
 def preparation(job: DictConfig, dataset: Dataset, augment: bool, layout: str) -> Preparation:
     """Return what turns the bytes of `dataset` into the model's input.
 
-    augment: as training does, by the dataset's augmentation and the section `augment`.
+    augment: as training does, by the dataset's augmentation and augment.mixup.
     layout: the name of its memory format.
     Raises ConfigError if the number of channels does not fit.
     """
@@ -212,10 +212,9 @@ def preparation(job: DictConfig, dataset: Dataset, augment: bool, layout: str) -
         crop=dataset.crop if augment else 0,
         memory_format=getattr(torch, layout),
     )
-    asked = job.augment if augment else {}
-    if not any(asked.values()):
+    if not (augment and job.augment.mixup):
         return prepare
-    return Augmented(prepare, **asked, classes=job.task.get("classes"))
+    return Mixup(prepare, job.augment.mixup, job.task.get("classes"))
 
 
 @contextmanager

@@ -1,17 +1,16 @@
-"""Erasing, mixup and cutmix: the same for every split of a batch, exact on resume."""
+"""Mixup: the same for every split of a batch, exact on resume."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
-from ninefold.dataset.augmentation import Augmented, beta
+from ninefold.dataset.augmentation import Mixup, beta
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
+from ninefold.engine.batches import Preparation
 from ninefold.engine.parallel import RankContext
 from ninefold.errors import ConfigError
 from ninefold.task.classification import Classification
@@ -20,49 +19,35 @@ from tests.dataset.kit import epoch as epoch_of
 from tests.faults.refusals import refused
 
 COUNT, BATCH = 50, 16
-ALL: dict[str, Any] = {"erasing": 0.5, "mixup": 0.4, "cutmix": 1.0}
+PLAIN = ImagePreparation(3, size=16, flip=True, crop=2)
+MIXED = Mixup(PLAIN, 0.4, classes=5)
 EXAMPLES = labeled(COUNT, 3, 20, 24, classes=5)
 
 
-def epoch(prepare: Augmented, context: RankContext = ALONE, start: int = 0) -> list[Any]:
+def epoch(prepare: Preparation, context: RankContext = ALONE, start: int = 0) -> list[Any]:
     return epoch_of(HostSource(EXAMPLES), prepare, context, 1, start, BATCH)
 
 
-def augmented(**options: Any) -> Augmented:
-    return Augmented(ImagePreparation(3, size=16, flip=True, crop=2), classes=5, **options)
-
-
-@pytest.mark.parametrize(
-    "options", [ALL, *({key: value} for key, value in ALL.items())], ids=lambda o: "+".join(o)
-)
 @pytest.mark.parametrize("processes", [2, 4])
-def test_processes_train_on_the_images_and_targets_of_one_process(options, processes):
-    prepare = augmented(**options)
-    alone = epoch(prepare)
-    plain = epoch(augmented())
-    assert not any(torch.equal(a[0], b[0]) for a, b in zip(alone, plain, strict=True))
+def test_processes_train_on_the_images_and_targets_of_one_process(processes):
+    alone = epoch(MIXED)
+    assert not any(torch.equal(a[0], b[0]) for a, b in zip(alone, epoch(PLAIN), strict=True))
     for context in ranks(processes):
         torch.set_num_threads(1 + context.rank % 2)
-        mine = epoch(prepare, context)
+        mine = epoch(MIXED, context)
         torch.set_num_threads(2)
         part = slice(context.rank, None, processes)
         assert same(mine, [(inputs[part], targets[part]) for inputs, targets in alone])
 
 
 def test_an_epoch_that_is_resumed_goes_on_with_the_same_images_and_targets():
-    prepare = augmented(**ALL)
-    assert same(epoch(prepare)[2:], epoch(prepare, start=2))
-
-
-def parts(key: str, alpha: float) -> tuple[Tensor, ...]:
-    """A batch mixed by `key`: images, shares; as it is, what is mixed in, and classes of both."""
-    (mixed, shares), (plain, classes) = epoch(augmented(**{key: alpha}))[0], epoch(augmented())[0]
-    hot = F.one_hot(classes, 5)
-    return mixed, shares, plain, plain.roll(BATCH // 2, 0), hot, hot.roll(BATCH // 2, 0)
+    assert same(epoch(MIXED)[2:], epoch(MIXED, start=2))
 
 
 def test_mixup_mixes_images_and_classes_in_the_same_share():
-    mixed, shares, plain, other, hot, theirs = parts("mixup", 0.4)
+    (mixed, shares), (plain, classes) = epoch(MIXED)[0], epoch(PLAIN)[0]
+    other, hot = plain.roll(BATCH // 2, 0), F.one_hot(classes, 5)
+    theirs = hot.roll(BATCH // 2, 0)
     share = ((mixed - other) * (plain - other)).sum((1, 2, 3)) / (plain - other).pow(2).sum(
         (1, 2, 3)
     )
@@ -71,38 +56,25 @@ def test_mixup_mixes_images_and_classes_in_the_same_share():
     assert torch.allclose(shares.sum(1), torch.ones(BATCH))
 
 
-def test_cutmix_gives_an_image_the_classes_in_the_share_of_their_pixels():
-    mixed, shares, plain, other, hot, theirs = parts("cutmix", 1)
-    own = (mixed == plain).all(dim=1)
-    assert bool((own | (mixed == other).all(dim=1)).all())
-    share = own.float().mean((1, 2))
-    assert 0 < share.min() < 0.6
-    assert torch.allclose(shares, share[:, None] * hot + (1 - share)[:, None] * theirs, atol=1e-2)
-
-
 def test_the_draws_of_beta_are_an_examples_own():
     rows = np.arange(1000).reshape(4, 250)
-    whole, some = beta(0.2, 7, 3, rows, 1), beta(0.2, 7, 3, rows[1:3, ::5], 1)
+    whole, some = beta(0.2, 7, 3, rows), beta(0.2, 7, 3, rows[1:3, ::5])
     assert np.array_equal(whole[1:3, ::5], some)
     assert abs(whole.mean() - 0.5) < 0.05
     assert abs(whole.var() - 0.25 / 1.4) < 0.02  # of Beta(a, a): 1 / (4 (2 a + 1))
 
 
 @pytest.mark.parametrize(
-    ("options", "inputs", "targets", "line"),
+    ("classes", "inputs", "targets", "line"),
     [
-        ({"mixup": 0.2}, torch.rand(4, 3, 8, 8), torch.rand(4, 6), "mixup=0.2: the targets are fl"),
-        ({"cutmix": 1}, torch.rand(4, 2, 8, 8, 8), torch.zeros(4).long(), r"cutmix=1: the inputs"),
-        ({"mixup": 1}, torch.ones(4, 9).long(), torch.zeros(4).long(), r"mixup=1: .* int64 \[9\];"),
-        ({"mixup": 1, "classes": None}, torch.rand(4, 9), torch.zeros(4).long(), "whose number"),
-        ({"erasing": 1}, torch.rand(4, 9), torch.zeros(4).long(), r"erasing=1: .*float32 \[9\];"),
-        ({"erasing": 1}, {"a": torch.rand(4, 9)}, torch.zeros(4).long(), "inputs are a dict of a;"),
-        ({"mixup": 1}, {"a": torch.rand(4, 9)}, torch.zeros(4).long(), "inputs are a dict of a;"),
-        ({"cutmix": 1}, (torch.rand(4, 9),) * 2, torch.zeros(4).long(), "are a tuple of 2;"),
-        ({"mixup": 1}, torch.rand(4, 9), {"a": torch.zeros(4)}, "targets are a dict of a;"),
+        (5, torch.rand(4, 3, 8, 8), torch.rand(4, 6), "the targets are float32"),
+        (5, torch.ones(4, 9).long(), torch.zeros(4).long(), r"int64 \[9\];"),
+        (None, torch.rand(4, 9), torch.zeros(4).long(), "whose number"),
+        (5, {"a": torch.rand(4, 9)}, torch.zeros(4).long(), "inputs are a dict of a;"),
+        (5, torch.rand(4, 9), {"a": torch.zeros(4)}, "targets are a dict of a;"),
     ],
-)  # fmt: skip
-def test_what_cannot_be_augmented_so_is_one_line(options, inputs, targets, line):
+)
+def test_what_cannot_be_mixed_is_one_line(classes, inputs, targets, line):
     class AsItIs:
         def draws(self, *_: object) -> list[None]:
             return [None]
@@ -110,9 +82,9 @@ def test_what_cannot_be_augmented_so_is_one_line(options, inputs, targets, line)
         def __call__(self, inputs: Any, targets: Any, _: None) -> tuple[Any, Any]:
             return inputs, targets
 
-    prepare = replace(Augmented(AsItIs(), classes=5), **options)
+    prepare = Mixup(AsItIs(), 0.2, classes)
     (draw,) = prepare.draws(0, 0, np.arange(4)[None], (4,), CPU)
-    with pytest.raises(ConfigError, match=rf"^error: augment\..*{line}"):
+    with pytest.raises(ConfigError, match=rf"^error: augment.mixup=0.2: .*{line}"):
         prepare(inputs, targets, draw)
 
 

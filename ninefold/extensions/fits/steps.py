@@ -60,9 +60,8 @@ def of_job(words: Sequence[str], job: Settled, folder: Path, start: int) -> Foun
 
 def divisor(job: Settled) -> int:
     """What a batch_size of the job must divide by."""
-    augment = job.resolved["augment"]
     accumulate: int = job.resolved["accumulate"]
-    pairs = (augment["mixup"] or augment["cutmix"]) and accumulate % 2  # each process mixes some
+    pairs = job.resolved["augment"]["mixup"] and accumulate % 2  # each process mixes some
     return job.processes * accumulate * (2 if pairs else 1)
 
 
