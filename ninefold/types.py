@@ -277,9 +277,6 @@ class ParameterGroup(TypedDict):
 
 
 ParameterGroups = Annotated[
-    list[ParameterGroup] | Called | None,
-    Allowed(
-        "a list of {match: PATTERN, option: value}, a section with a _target_ in it, or null is "
-        "allowed"
-    ),
+    list[ParameterGroup] | None,
+    Allowed("a list of {match: PATTERN, option: value}, or null is allowed"),
 ]

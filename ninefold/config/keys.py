@@ -379,8 +379,7 @@ class OptimizerKeys(OptionKeys, kw_only=True):
     fused: Annotated[bool, MAY_CHANGE] = True
     """One kernel per step; with a GradScaler it also saves a synchronization."""
     groups: ParameterGroups = None
-    """Parameter groups: PATTERN is a glob of names; a _target_ is a function of the network that
-    returns torch's groups."""
+    """Parameter groups: PATTERN is a glob of names."""
 
 
 class SchedulerKeys(OptionKeys, kw_only=True):

@@ -71,8 +71,6 @@ from ninefold.train.optimizer import (
     needs_closure,
     parameter_groups,
     require_options,
-    require_same_groups,
-    returned_groups,
     start_momentum,
     trained_parameters,
 )
@@ -502,14 +500,7 @@ def state_of(at: Setup, net: Network, per_epoch: int) -> State:
         scheduling.T_max = max(1, scheduling.T_max * per_epoch - warmup)
     own: Any = None if groups is None else OmegaConf.to_container(groups, resolve=True)
     parameters: Sequence[Any]
-    if own is None:
-        parameters = trained_parameters(model)
-    elif isinstance(own, dict):
-        returned = make(own, "optimizer.groups", model, _partial_=False)
-        parameters = returned_groups(model, returned, str(own["_target_"]), options.lr)
-        own = [{key: group[key] for key in group if key != "params"} for group in parameters]
-    else:
-        parameters = parameter_groups(model, own)
+    parameters = trained_parameters(model) if own is None else parameter_groups(model, own)
     if options.get("fused") and not fits_fused(model):
         options.fused = False  # UNFUSED says so
     optimizer = make(options, "optimizer", parameters, _partial_=False)
@@ -529,7 +520,6 @@ def state_of(at: Setup, net: Network, per_epoch: int) -> State:
     name_parameters(optimizer, model)
     require_options(own, optimizer)
     start_momentum(optimizer)
-    require_same_groups(optimizer, at.parallel, context)
     scheduler = make(scheduling, "scheduler", optimizer, _partial_=False)
     skip = job.on_nonfinite == "skip"
     scaler = amp.grad_scaler(context.device, skip)

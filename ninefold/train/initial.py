@@ -23,7 +23,7 @@ from ninefold.model import Pretrained
 from ninefold.progress import say
 from ninefold.secrets import redact
 from ninefold.train.freeze import below
-from ninefold.train.optimizer import SAME_ORDER, names_in, require_shapes
+from ninefold.train.optimizer import names_in, require_shapes
 
 LOADED = ("model", "optimizer", "average")  # what `Parallel.load` takes, in parts where it shards
 
@@ -158,7 +158,8 @@ def restore(
         groups = saved["optimizer"]["param_groups"]
         if names_in(groups) != names_in(state.optimizer.param_groups):
             said = "its optimizer has other groups of parameters, or in another order"
-            raise CheckpointError("resume", path, said, *SAME_ORDER)
+            do = "build it so"
+            raise CheckpointError("resume", path, said, "the same in the same order are needed", do)
         require_shapes(saved["optimizer"]["state"], state.optimizer)
         state.restore(saved, parallel, context)
     except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:

@@ -11,14 +11,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from ninefold.engine.parallel import Parallel, RankContext
 from ninefold.errors import ConfigError, suggestion
 
 UNFUSED = (
     "optimizer.fused is false here: PyTorch's fused optimizers take floating point parameters, and "
     "this network has complex ones."
 )
-SAME_ORDER = "the same groups in the same order are needed in every process", "return them so"
 
 
 def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
@@ -62,44 +60,11 @@ def parameter_groups(model: nn.Module, groups: Sequence[Mapping[str, Any]]) -> l
     return found
 
 
-def returned_groups(
-    model: nn.Module, returned: Any, target: str, lr: float
-) -> list[dict[str, Any]]:
-    """The groups that a function of the user has returned for `model`, without frozen parameters.
-
-    returned: dicts with `params`. `lr_scale` in one, as timm's layer decay has it, times `lr` is
-    its rate. Parameters in none of them are a group of the optimizer's own options, the first.
-    Raises ConfigError, with the function's name `target`, for anything else.
-    """
-    groups = list(returned) if isinstance(returned, Sequence) else []
-    if not groups or not all(isinstance(group, Mapping) and "params" in group for group in groups):
-        wrong = f"it returned {type(returned).__name__}"
-        allowed = "a list of groups, dicts with `params` and options, is allowed"
-        raise ConfigError("optimizer.groups", target, wrong, allowed, "return one")
-    left = {id(value): value for value in model.parameters() if value.requires_grad}
-    known = {id(value) for value in model.parameters()}
-    found = []
-    for group in groups:
-        options = {key: value for key, value in group.items() if key != "params"}
-        if "lr_scale" in options:
-            options["lr"] = lr * options.pop("lr_scale")
-        parameters = list(group["params"])
-        if any(id(value) not in known for value in parameters):
-            wrong = "it returned a parameter that is none of the network's"
-            allowed = "those of the network that it is called with are allowed"
-            do = "take them from its argument"
-            raise ConfigError("optimizer.groups", target, wrong, allowed, do)
-        trained = [left.pop(id(value)) for value in parameters if id(value) in left]
-        if trained:
-            found.append({**options, "params": trained})
-    return [{"params": list(left.values())}, *found] if left else found
-
-
 def name_parameters(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
     """Sort the parameters of each group as `model` has them, and put their names beside them.
 
-    A state_dict of torch's knows parameters by their position, and functions that collect them in
-    a set return them by their addresses: in another order in each process. The names, under
+    A state_dict of torch's knows parameters by their position, and a user's optimizer that collects
+    them in a set has them by their addresses: in another order in each process. The names, under
     torch's own key, are saved with the state.
     Raises ConfigError for a parameter that is none of the model's.
     """
@@ -120,23 +85,6 @@ def name_parameters(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
 def names_in(groups: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """The names of the parameters in each group of an optimizer or of its state_dict."""
     return [list(group.get("param_names", ())) for group in groups]
-
-
-def require_same_groups(
-    optimizer: torch.optim.Optimizer, parallel: Parallel, context: RankContext
-) -> None:
-    """Raise ConfigError where a function made other groups than on rank 0, or in another order.
-
-    Every process must call it. A scheduler's lists and a checkpoint know groups by their position.
-    """
-    mine = names_in(optimizer.param_groups)
-    if parallel.broadcast(mine) != mine:
-        raise ConfigError(
-            "optimizer.groups",
-            f"process {context.rank}",
-            "its groups of parameters are other ones than in process 0",
-            *SAME_ORDER,
-        )
 
 
 def require_shapes(
@@ -163,7 +111,7 @@ def require_options(
     """Raise ConfigError for an option in `groups` that the optimizer lacks, or that is no number.
 
     torch keeps any option of a group, and looks at none. An infinite learning rate it takes
-    anywhere, as from a function of the user's.
+    anywhere, as from a class of the user's.
     """
     known = optimizer.defaults
     for number, group in enumerate(groups or ()):

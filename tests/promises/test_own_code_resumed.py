@@ -77,36 +77,13 @@ def shuffled(values: Iterable[Any]) -> list[Any]:
     return found
 
 
-def groups(model: nn.Module) -> list[dict[str, Any]]:
-    weights = [value for value in model.parameters() if value.ndim > 1]
-    biases = [value for value in model.parameters() if value.ndim == 1]
-    return [
-        {"params": shuffled(weights), "weight_decay": 0.1},
-        {"params": shuffled(biases), "lr": 0.002},
-    ]
-
-
 def optimizer(parameters: Iterable[nn.Parameter], **options: Any) -> torch.optim.Optimizer:
-    """One with groups of its own."""
+    """One with groups of its own, in an order that the test may name."""
     parameters = list(parameters)
     half = [value for value in parameters if value.ndim > 1]
     rest = [value for value in parameters if value.ndim == 1]
-    return torch.optim.Adam([{"params": shuffled(half)}, {"params": shuffled(rest), "lr": 0.002}])
-
-
-def swapped(model: nn.Module) -> list[dict[str, Any]]:
-    """Groups in an order that the test names."""
-    return groups(model)[:: int(os.environ["ORDER"])]
-
-
-def by_rank(model: nn.Module) -> list[dict[str, Any]]:
-    return groups(model)[:: 1 if os.environ.get("RANK") == "0" else -1]
-
-
-def named(function: str) -> list[str]:
-    if function == "optimizer":
-        return [*NET, f"optimizer._target_={__name__}.optimizer"]
-    return [*NET, f"optimizer.groups={{_target_: {__name__}.{function}}}"]
+    groups = [{"params": shuffled(half)}, {"params": shuffled(rest), "lr": 0.002}]
+    return torch.optim.Adam(groups[:: int(os.environ.get("ORDER", "1"))])
 
 
 NET = [f"model.net._target_={__name__}.Net", "model.net.width=16"]
@@ -121,8 +98,7 @@ STRATEGY = {
 }
 OWN = {
     "network": NET,
-    "groups": named("groups"),
-    "optimizer": named("optimizer"),
+    "optimizer": [*NET, f"optimizer._target_={__name__}.optimizer"],
     "loss with a state": [
         *NET, "optimizer=sgd", f"task.loss={{_target_: {__name__}.Relative}}",
     ],
@@ -135,7 +111,7 @@ OWN = {
 @pytest.mark.parametrize(
     ("own", "strategy"),
     [
-        ("network", "three"), ("groups", "none"), ("groups", "ddp"), ("optimizer", "ddp"),
+        ("network", "three"), ("optimizer", "none"), ("optimizer", "ddp"),
         ("loss with a state", "ddp"), ("network that draws", "none"),
     ],
 )  # fmt: skip
@@ -177,7 +153,7 @@ def state_of(run: Path) -> list[tuple[str, str]]:
 
 @pytest.mark.slow
 def test_groups_in_another_order_than_the_checkpoints_are_refused(shell):
-    given = named("swapped")
+    given = OWN["optimizer"]
     options = [*given, *JOB, *STRATEGY["none"], "max_steps=2", "hydra.run.dir=run"]
     shell.train(*options, env={"ORDER": "1"}, code=0)
     done = shell.train("resume=run", *given, "max_steps=4", env={"ORDER": "-1"})
@@ -185,10 +161,3 @@ def test_groups_in_another_order_than_the_checkpoints_are_refused(shell):
     assert "its optimizer has other groups of parameters, or in another order; " in done.stderr
     assert done.stderr.count("\n") == 1
     shell.train("resume=run", *given, "max_steps=4", env={"ORDER": "1"}, code=0)
-
-
-def test_groups_in_another_order_on_another_process_are_refused(shell):
-    done = shell.train(*named("by_rank"), *JOB, *STRATEGY["ddp"], "max_steps=2")
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith("error: optimizer.groups=process 1: its groups of parameters ")
-    assert done.stderr.count("\n") == 1
