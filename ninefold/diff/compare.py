@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -139,11 +140,10 @@ class Difference(NamedTuple):
 class Divergence:
     """Two trainings, and where they part.
 
-    first, inexact: step and difference: beyond its limit, and the first that is not equal bit for
-    bit. others: what else differs in that step. worst: the largest distance that was rounding.
-    harmless: the first that is beyond its limit and that training does not follow.
+    other: with the names of `one`. first, inexact: step and difference: beyond its limit, and the
+    first that is not equal bit for bit. others: what else differs in that step. worst: the largest
+    distance that was rounding. harmless: the first beyond its limit that training does not follow.
     steps: that were compared. grown: whether rounding has grown so far that no place can be told.
-    names: of A for those of B.
     """
 
     one: Training
@@ -155,29 +155,33 @@ class Divergence:
     steps: int = 0
     grown: bool = False
     harmless: Difference | None = None
-    names: Mapping[str, str] = field(default_factory=dict)
 
 
-def renamed(one: Training, other: Training) -> dict[str, str]:
-    """The names of A for those of B: equal ones, else by order where all sizes are equal."""
-    a, b = ({name: of.n for (phase, name), of in table(each.steps[0], {}).items()
+def renamed(other: Training, one: Training) -> Training:
+    """`other` with the names of `one`: equal ones, else by order where all sizes are equal."""
+    a, b = ({name: entry.n for (phase, name), entry in table(each.steps[0]).items()
              if phase == "param"} for each in (one, other))  # fmt: skip
     mine, theirs = [name for name in a if name not in b], [name for name in b if name not in a]
-    if [a[name] for name in mine] != [b[name] for name in theirs]:
-        return {}
-    found = dict(zip(theirs, mine, strict=True))
-    holders = {b.rpartition(".")[0]: a.rpartition(".")[0] for b, a in found.items()}
-    return {**holders, **found}
+    if not mine or [a[name] for name in mine] != [b[name] for name in theirs]:
+        return other
+    known = dict(zip(theirs, mine, strict=True))
+    known |= {b.rpartition(".")[0]: a.rpartition(".")[0] for b, a in known.items()} | known
+
+    def translated(name: str) -> str:
+        """`exp_avg of fc.weight` by its last part, `fc[1]` by its first."""
+        return re.sub(r"^(.* of |)([^\[]*)", lambda of: of[1] + known.get(of[2], of[2]), name)
+
+    steps = [
+        [
+            {**rank, "entries": [[p, translated(name), *of] for p, name, *of in rank["entries"]]}
+            for rank in ranks
+        ]
+        for ranks in other.steps
+    ]
+    return replace(other, steps=steps)
 
 
-def translated(name: str, names: Mapping[str, str]) -> str:
-    """A name in A's words: `exp_avg of fc.weight` by its last part, `fc[1]` by its first."""
-    key, of, own = name.rpartition(" of ")
-    own, bracket, place = own.partition("[")
-    return f"{key}{of}{names.get(own, own)}{bracket}{place}"
-
-
-def table(ranks: Sequence[Rank], names: Mapping[str, str]) -> dict[tuple[str, str], Entry]:
+def table(ranks: Sequence[Rank]) -> dict[tuple[str, str], Entry]:
     """The entries of a step by phase and name, added up over calls and ranks.
 
     Of the loss that is the mean over ranks, divided by its GradScaler's scale.
@@ -186,7 +190,7 @@ def table(ranks: Sequence[Rank], names: Mapping[str, str]) -> dict[tuple[str, st
     for number, rank in enumerate(ranks):
         for phase, name, dtype, rows, numbers in rank["entries"]:
             if number == 0 or phase in SUMMED:
-                key, entry = (phase, translated(name, names)), Entry(dtype, rows, *numbers)
+                key, entry = (phase, name), Entry(dtype, rows, *numbers)
                 found[key] = found[key].plus(entry) if key in found else entry
     loss, scale = found.get(("loss", "loss")), found.get(("scale", "scale"))
     if loss is not None:
@@ -219,15 +223,13 @@ def distance(one: Entry | None, other: Entry | None, least: float = 0.0) -> floa
     )
 
 
-def differences(
-    one: Sequence[Rank], other: Sequence[Rank], names: Mapping[str, str]
-) -> list[Difference]:
+def differences(one: Sequence[Rank], other: Sequence[Rank]) -> list[Difference]:
     """How two steps differ, entry by entry, in the order of a step.
 
     A gradient is a part of that of all parameters, and is held against that: of a convolution's
     bias before BatchNorm it is 0, and what is computed is rounding alone.
     """
-    a, b, found = table(one, {}), table(other, names), list[Difference]()
+    a, b, found = table(one), table(other), list[Difference]()
     all_ = math.sqrt(sum(of.square for (phase, _), of in a.items() if phase == "grad"))
     for key in {**a, **b}:
         mine, theirs = a.get(key), b.get(key)
@@ -255,11 +257,11 @@ def find(one: Training, other: Training) -> Divergence:
     They part where a step has a difference that training follows. One that it does not follow is
     harmless from then on.
     """
-    parting, before = Divergence(one, other, names=renamed(one, other)), 0.0
+    parting, before = Divergence(one, renamed(other, one)), 0.0
     harmless = set[tuple[str, str]]()
-    for mine, theirs in zip(one.steps, other.steps, strict=False):
+    for mine, theirs in zip(one.steps, parting.other.steps, strict=False):
         parting.steps += 1
-        all_ = differences(mine, theirs, parting.names)
+        all_ = differences(mine, theirs)
         unequal = [each for each in all_ if each.distance > EXACT]
         if unequal and parting.inexact is None:
             parting.inexact = parting.steps, unequal[0]
@@ -274,11 +276,8 @@ def find(one: Training, other: Training) -> Divergence:
         silent = [each for each in beyond if each.phase != "buffer"]
         parting.harmless = parting.harmless or next(iter(silent), None)
         harmless |= {each[:2] for each in beyond}
-        rounding = [
-            each.distance
-            for each, limit in limited
-            if each.distance <= limit and each.phase != "buffer"
-        ]
+        rounding = [each.distance for each, limit in limited
+                    if each.distance <= limit and each.phase != "buffer"]  # fmt: skip
         before = max([*rounding, before / FADES])
         parting.worst = max([*rounding, parting.worst])
     return parting

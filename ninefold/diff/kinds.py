@@ -6,9 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from ninefold.diff.compare import (
     EXACT,
@@ -47,61 +45,7 @@ PLACES = {
     "param": "the parameter {}",
     "buffer": "the buffer {}",
 }
-VALUES = "{case.where} is {case.first.one.total:.4g} in {A} and {case.first.other.total:.4g} in {B}"
-# By kind; the function that tells a kind has what is in braces besides the case and its names.
-SENTENCES = {
-    "not-finite": "{bad:,.0f} of {n:,.0f} numbers of {case.where} ({dtype}) are not finite in "
-    "{name}, {fewer:,.0f} else",
-    "tied": "{tied} are one parameter in {lacks} (tied), and {count} parameters in {has}",
-    "structure": "{case.where} is in {has} alone",
-    "weights": "weights are not restored: {count}, first {case.first.name}",
-    "initial-weights": "weights differ from the start: {count}, first {case.first.name}: no seed "
-    "is set before the network is made",
-    "same-on-ranks": "all {ranks} ranks of {name} take the same examples: its sampler does not "
-    "divide them",
-    "batch": "the examples of a step are {counts}",
-    "augmentation": "the loaders take the same examples, but their values differ {case.size}{why}",
-    "position": "{B} goes on with the examples of {A}'s step {step}: the position in the data was "
-    "not restored",
-    "epoch": "{name} takes the examples of its step {step} again: its order is the same in each "
-    "epoch (sampler.set_epoch is not called)",
-    "order": "{lone} of {examples} are others: {first}",
-    "dropout": "{case.where} has another mask{why}",
-    "batchnorm": "{case.where} differs {case.size}: {case.unlike}, and it takes mean and variance "
-    "over each, as is expected",
-    "precision": "{case.where} is computed in {dtypes}",
-    "module": "{case.where} differs {case.size}, and all outputs before are equal",
-    "learning-rate": VALUES,
-    "hyper": VALUES,
-    "scaler": VALUES,
-    "optimizer-state": "{case.where} {differs}",
-    "not-trained": "{odd}, first {first}, trained in {has} alone: the optimizer of {lacks} does "
-    "not have it",
-    "no-gradient": "{lone} of {parameters}, first {first}, have a gradient in {has} alone: "
-    "detached, frozen or unused in {lacks}",
-    "underflow": "{share:.0f} % of the gradient of {first} are zero in {name} alone (a GradScaler "
-    "helps)",
-    "accumulation": "{what}: {name} adds up {n} micro-batches and does not divide by their number",
-    "sum-over-ranks": "{what}: {name} adds up over {n} ranks and does not divide by their number",
-    "not-unscaled": "{what}, by its GradScaler's scale: they are not unscaled",
-    "divided-twice": "{what}: {than} divides by {n} once too often",
-    "factor": "{what}, by one factor for all gradients",
-    "function": "{case.where} differs {case.size}, and all outputs before are equal",
-    "weights-of-examples": "all outputs are equal, but {case.where} differs {case.size}, and "
-    "gradients by no one factor: {case.unlike}, and a mean of means over unequal numbers of tokens "
-    "does that",
-    "step": "{case.where} differs {case.size}, and nothing before: the optimizer computes "
-    "something else",
-}
-Evidence = tuple[str, dict[str, Any]]  # a kind, and what its sentence is filled in with
-
-
-class Said(NamedTuple):
-    """kind, text: of the answer. also: kinds of what else differs in the same step."""
-
-    kind: str
-    text: str
-    also: Sequence[str] = ()
+Told = tuple[str, str]  # a kind, and the clause that says it
 
 
 @dataclass(frozen=True)
@@ -116,13 +60,12 @@ class Case:
     whole: Training | None = None
 
     @property
-    def step(self) -> int:
-        """Of both, from 1."""
-        return self.parting.steps
+    def names(self) -> tuple[str, str]:
+        return self.parting.one.name, self.parting.other.name
 
     @property
     def ranks(self) -> tuple[list[Rank], list[Rank]]:
-        number = self.step - 1
+        number = self.parting.steps - 1
         return self.parting.one.steps[number], self.parting.other.steps[number]
 
     @property
@@ -132,17 +75,19 @@ class Case:
         return [(one, a, other, b), (other, b, one, a)]
 
     @property
+    def holders(self) -> tuple[Training, Training]:
+        """Of what one training misses: the other one, and that one."""
+        one, other = self.parting.one, self.parting.other
+        return (other, one) if self.first.one is None else (one, other)
+
+    @property
     def unlike(self) -> str:
         """What differs in number, ranks or micro-batches; empty if nothing does."""
-        for what, one, other in zip(
-            ("ranks", "micro-batches"), *map(shape, self.ranks), strict=True
-        ):
-            if one != other:
-                return f"{what} are {self.both(one, other)}"
-        return ""
+        pairs = zip(("ranks", "micro-batches"), *map(shape, self.ranks), strict=True)
+        return next((f"{what} are {self.both(a, b)}" for what, a, b in pairs if a != b), "")
 
     def both(self, one: object, other: object) -> str:
-        return f"{one} in {self.parting.one.name} and {other} in {self.parting.other.name}"
+        return f"{one} in {self.names[0]} and {other} in {self.names[1]}"
 
     @property
     def where(self) -> str:
@@ -155,17 +100,15 @@ class Case:
         return str(self.parting.one.first["modules"].get(self.first.name.partition("[")[0], ""))
 
     @property
+    def differs(self) -> str:
+        """The entry, and by how much it differs."""
+        return f"{self.where} differs {self.size}"
+
+    @property
     def size(self) -> str:
         distance = self.first.distance
         known = self.first.phase == "grad" and distance < math.inf
         return f"{size(distance)} of all gradients" if known else size(distance)
-
-    @cached_property
-    def gradients(self) -> list[dict[str, Entry]]:
-        """Of both, by A's names."""
-        tables = (table(self.ranks[0], {}), table(self.ranks[1], self.parting.names))
-        return [{name: of for (phase, name), of in each.items() if phase == "grad"}
-                for each in tables]  # fmt: skip
 
 
 def shape(ranks: Sequence[Rank]) -> tuple[int, int]:
@@ -187,39 +130,38 @@ def place(each: Difference) -> str:
     return PLACES[each.phase].format(each.name)
 
 
-def explain(case: Case) -> Said:
+def explain(case: Case) -> Told:
     """The kind of the first difference, and a clause that says it."""
-    kind, values = not_finite(case) or OF_PHASE[case.first.phase](case)
-    names = {"A": case.parting.one.name, "B": case.parting.other.name}
-    return Said(kind, SENTENCES[kind].format(case=case, **names, **values))
+    return not_finite(case) or OF_PHASE[case.first.phase](case)
 
 
-def not_finite(case: Case) -> Evidence | None:
+def not_finite(case: Case) -> Told | None:
     entries = sorted(case.first.sides, key=lambda each: each.bad)
     fewer, worse = entries[0], entries[-1]
     if fewer.bad == worse.bad:
         return None
-    name = (case.parting.other if worse is case.first.other else case.parting.one).name
-    values = {"bad": worse.bad, "n": worse.n, "dtype": worse.dtype}
-    return "not-finite", {**values, "name": name, "fewer": fewer.bad}
+    name = case.names[worse is case.first.other]
+    numbers = f"{worse.bad:,.0f} of {worse.n:,.0f} numbers of {case.where} ({worse.dtype})"
+    return "not-finite", f"{numbers} are not finite in {name}, {fewer.bad:,.0f} else"
 
 
-def of_weights(case: Case) -> Evidence:
+def of_weights(case: Case) -> Told:
     """What it means that networks begin a step with other weights."""
-    name, weights = case.first.name, table(case.ranks[0], {})
+    name, weights = case.first.name, table(case.ranks[0])
     if case.first.misses:
-        has, lacks = (
-            (case.parting.other, case.parting.one)
-            if case.first.one is None
-            else (case.parting.one, case.parting.other)
-        )
-        values = {"has": has.name, "lacks": lacks.name}
+        has, lacks = case.holders
         for tied in (of for of in lacks.first["ties"] if name in of):
-            return "tied", {**values, "tied": " and ".join(tied), "count": len(tied)}
-        return "structure", values
+            one = f"{' and '.join(tied)} are one parameter in {lacks.name} (tied)"
+            return "tied", f"{one}, and {len(tied)} parameters in {has.name}"
+        return "structure", f"{case.where} is in {has.name} alone"
+    if case.parting.steps > 1:
+        return "step", f"{case.differs}, and nothing before: the optimizer computes something else"
     counts = [sum(phase == "param" for phase, *_ in of) for of in (case.parting.others, weights)]
-    kind = "step" if case.step > 1 else "weights" if case.whole else "initial-weights"
-    return kind, {"count": f"{counts[0]} of {counts[1]}"}
+    count = f"{counts[0]} of {counts[1]}, first {name}"
+    if case.whole:
+        return "weights", f"weights are not restored: {count}"
+    why = "no seed is set before the network is made"
+    return "initial-weights", f"weights differ from the start: {count}: {why}"
 
 
 def examples(rank: Rank) -> list[Any]:
@@ -247,29 +189,35 @@ def common(one: Sequence[Any], other: Sequence[Any]) -> float:
     return len(mine & theirs) / max(len(mine), len(theirs), 1)
 
 
-def of_input(case: Case) -> Evidence:
+def of_input(case: Case) -> Told:
     """What inputs that differ mean."""
     for this, ranks, _, _ in reversed(case.sides):
         own = [examples(rank) for rank in ranks]
         if len(own) > 1 and all(common(own[0], each) > ALIKE for each in own[1:]):
-            return "same-on-ranks", {"ranks": len(own), "name": this.name}
+            same = f"all {len(own)} ranks of {this.name} take the same examples"
+            return "same-on-ranks", f"{same}: its sampler does not divide them"
     mine, theirs = map(taken, case.ranks)
     if len(mine) != len(theirs):
-        return "batch", {"counts": case.both(len(mine), len(theirs))}
+        return "batch", f"the examples of a step are {case.both(len(mine), len(theirs))}"
     if common(mine, theirs) > ALIKE:
         differ = " and ".join(states(case))
         why = f": the random state of {differ} differs" if differ else ""
-        return "augmentation", {"why": why}
+        same = "the loaders take the same examples"
+        return "augmentation", f"{same}, but their values differ {case.size}{why}"
+    a, b = case.names
     if step := case.whole and begins(case.whole.steps, theirs):
-        return "position", {"step": step}
+        lost = "the position in the data was not restored"
+        return "position", f"{b} goes on with the examples of {a}'s step {step}: {lost}"
+    before = case.parting.steps - 1
     for this, ranks, that, others in reversed(case.sides):
-        step = begins(this.steps[: case.step - 1], taken(ranks))
-        if step and begins(that.steps[: case.step - 1], taken(others)) != step:
-            return "epoch", {"name": this.name, "step": step}
+        step = begins(this.steps[:before], taken(ranks))
+        if step and begins(that.steps[:before], taken(others)) != step:
+            again = f"{this.name} takes the examples of its step {step} again"
+            why = "its order is the same in each epoch (sampler.set_epoch is not called)"
+            return "epoch", f"{again}: {why}"
     lone = [[each for each in a if each not in b] for a, b in ((mine, theirs), (theirs, mine))]
     first = case.both(*(", ".join(str(each)[:8] for each in of[:SHOWN]) for of in lone))
-    values = {"lone": len(lone[0]), "examples": counted(len(mine), "example")}
-    return "order", {**values, "first": first}
+    return "order", f"{len(lone[0])} of {counted(len(mine), 'example')} are others: {first}"
 
 
 def begins(steps: Sequence[Sequence[Rank]], these: Sequence[Any]) -> int | None:
@@ -288,36 +236,44 @@ def states(case: Case) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def of_optimizer(case: Case) -> Evidence:
+def of_optimizer(case: Case) -> Told:
     """What its state, its options or a GradScaler that differ mean."""
     if case.first.phase == "state":
-        alone = (case.parting.one if case.first.one else case.parting.other).name
-        differs = f"is in {alone} alone" if case.first.misses else f"differs {case.size}"
-        return "optimizer-state", {"differs": differs}
+        alone = f"{case.where} is in {case.holders[0].name} alone"
+        return "optimizer-state", alone if case.first.misses else case.differs
     option = "learning-rate" if case.first.name.startswith("lr") else "hyper"
-    return "scaler" if case.first.phase == "scale" else option, {}
+    values = case.both(*(f"{each.total:.4g}" for each in case.first.sides))
+    return "scaler" if case.first.phase == "scale" else option, f"{case.where} is {values}"
 
 
-def of_gradients(case: Case) -> Evidence:
+def of_gradients(case: Case) -> Told:
     """What a loss or gradients that differ mean."""
-    mine, theirs = case.gradients
+    mine, theirs = ({name: of for (phase, name), of in each.items() if phase == "grad"}
+                    for each in map(table, case.ranks))  # fmt: skip
     keys = [key for key in mine if key in theirs]
-    a, b = case.parting.one.name, case.parting.other.name
+    a, b = case.names
     for has, lacks, name, than in ((mine, theirs, a, b), (theirs, mine, b, a)):
-        values = {"has": name, "lacks": than}
         if odd := [key for key in has if key not in lacks]:
-            return "not-trained", {**values, "odd": counted(odd, "parameter"), "first": odd[0]}
+            alone = f"{counted(odd, 'parameter')}, first {odd[0]}, trained in {name} alone"
+            return "not-trained", f"{alone}: the optimizer of {than} does not have it"
         if lone := [key for key in keys if has[key].square and not lacks[key].square]:
-            values |= {"parameters": counted(keys, "parameter"), "first": lone[0]}
-            return "no-gradient", {**values, "lone": len(lone)}
+            some = f"{len(lone)} of {counted(keys, 'parameter')}, first {lone[0]}"
+            why = f"detached, frozen or unused in {than}"
+            return "no-gradient", f"{some}, have a gradient in {name} alone: {why}"
     shares = [(theirs[key].zeros / theirs[key].n - mine[key].zeros / mine[key].n, key)
               for key in keys if mine[key].n == theirs[key].n > 0]  # fmt: skip
     more, key = max(shares, key=lambda each: abs(each[0]), default=(0.0, ""))
     if abs(more) > MORE_ZEROS:
-        return "underflow", {"share": 100 * abs(more), "first": key, "name": b if more > 0 else a}
+        zero = f"{100 * abs(more):.0f} % of the gradient of {key} are zero"
+        return "underflow", f"{zero} in {b if more > 0 else a} alone (a GradScaler helps)"
     if (ratio := factor(mine, theirs)) is not None:
         return of_factor(case, ratio)
-    return "weights-of-examples" if case.unlike else "function", {}
+    if not case.unlike:
+        return "function", f"{case.differs}, and all outputs before are equal"
+    why = f"{case.unlike}, and a mean of means over unequal numbers of tokens does that"
+    return "weights-of-examples", (
+        f"all outputs are equal, but {case.differs}, and gradients by no one factor: {why}"
+    )
 
 
 def factor(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> float | None:
@@ -334,49 +290,51 @@ def factor(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> float | No
     return None if is_near(ratio, 1.0) else ratio
 
 
-def of_factor(case: Case, ratio: float) -> Evidence:
+def of_factor(case: Case, ratio: float) -> Told:
     """What one factor for all gradients means."""
     of_a, of_b = case.sides  # each begins with its own training
     that, small, this, big = of_a if ratio > 1 else of_b
     times = max(ratio, 1 / ratio)
-    losses = [each.total for of in (small, big) if (each := table(of, {}).get(("loss", "loss")))]
+    losses = [each.total for of in (small, big) if (each := table(of).get(("loss", "loss")))]
     by_loss = len(losses) == 2 and losses[0] != 0 and is_near(losses[1] / losses[0], times)
     what = f"in {this.name} {'the loss is' if by_loss else 'gradients are'} {times:.3g} times as"
-    values = {"what": f"{what} large as in {that.name}", "name": this.name, "than": that.name}
-    (ranks, micro), (ranks_of_small, micro_of_small) = shape(big), shape(small)
-    scale = table(big, {}).get(("scale", "scale"))
-    for kind, n in (
-        ("accumulation", micro if by_loss else 0),
-        ("sum-over-ranks", ranks),
-        ("not-unscaled", scale.total if scale else 0),
-        ("divided-twice", micro_of_small),
-        ("divided-twice", ranks_of_small),
+    what += f" large as in {that.name}"
+    (ranks, micro), of_small = shape(big), shape(small)
+    once, scale = "does not divide by their number", table(big).get(("scale", "scale"))
+    left = "that is its GradScaler's scale, so they are not unscaled"
+    for kind, n, why in (
+        ("accumulation", micro * by_loss, f"{this.name} adds up {micro} micro-batches and {once}"),
+        ("sum-over-ranks", ranks, f"{this.name} adds up over {ranks} ranks and {once}"),
+        ("not-unscaled", scale.total if scale else 0, left),
+        *(("divided-twice", n, f"{that.name} divides by {n} once too often") for n in of_small),
     ):
         if is_near(n, times):
-            return kind, {**values, "n": n}
-    return "factor", values
+            return kind, f"{what}: {why}"
+    return "factor", f"{what}, by one factor for all gradients"
 
 
 def is_near(number: float, times: float) -> bool:
     return number > 0 and abs(math.log(number / times)) < NEAR
 
 
-def of_module(case: Case) -> Evidence:
+def of_module(case: Case) -> Told:
     """What an output that differs first means."""
     if "Dropout" in case.module:
+        mask = f"{case.where} has another mask"
         if case.unlike:
-            return "dropout", {"why": f", as is expected: {case.unlike}"}
-        rank = states(case).get("torch")
-        why = "" if rank is None else ": the random state of torch differs"
-        if rank is not None and len(case.ranks[0]) > 1:
-            why += f" on rank {rank}, so ranks are seeded otherwise"
-        return "dropout", {"why": why}
+            return "dropout", f"{mask}, as is expected: {case.unlike}"
+        if (rank := states(case).get("torch")) is None:
+            return "dropout", mask
+        mask += ": the random state of torch differs"
+        several = f" on rank {rank}, so ranks are seeded otherwise"
+        return "dropout", mask + (several if len(case.ranks[0]) > 1 else "")
     if "BatchNorm" in case.module and case.unlike:
-        return "batchnorm", {}
+        why = "and it takes mean and variance over each, as is expected"
+        return "batchnorm", f"{case.differs}: {case.unlike}, {why}"
     dtypes = [entry.dtype for entry in case.first.sides if entry.dtype in LIMITS]
     if len({*dtypes}) > 1:
-        return "precision", {"dtypes": case.both(*dtypes)}
-    return "module", {}
+        return "precision", f"{case.where} is computed in {case.both(*dtypes)}"
+    return "module", f"{case.differs}, and all outputs before are equal"
 
 
 OF_PHASE = {
@@ -388,7 +346,7 @@ OF_PHASE = {
 }
 
 
-def facts(case: Case) -> Iterator[Said]:
+def beside(case: Case) -> Iterator[Told]:
     """What else differs in the same step and does not follow from the first difference."""
     for each in case.parting.others:
         lone = each.phase in ("hyper", "scale") or (each.phase == "state" and each.misses)
@@ -396,50 +354,44 @@ def facts(case: Case) -> Iterator[Said]:
             yield explain(replace(case, first=each))
 
 
-def sentence(parting: Divergence, whole: Training | None = None) -> Said:
-    """The answer. whole: of a resumed training that which was not interrupted."""
-    if parting.first is None:
-        return nothing(parting)
-    step, first = parting.first
-    case = Case(parting, first, whole)
-    said, also = explain(case), {each.kind: each.text for each in facts(case)}
+def sentence(case: Case, also: Sequence[str]) -> Told:
+    """The kind and the answer where trainings part. also: clauses on what else differs."""
+    parting, first, step = case.parting, case.first, case.parting.steps
+    kind, said = explain(case)
     if parting.grown:
-        why = "rounding has grown, and no place can be told"
-        said = Said("rounding", f"{case.where} differs {case.size}: {why}")
-    elif said.kind == "function" and first.phase == "grad" and step > 1 and first.distance < MOST:
-        said = Said("rounding", f"{case.where} differs {case.size}, {KINK}")
+        kind, said = "rounding", f"{case.differs}: rounding has grown, and no place can be told"
+    elif kind == "function" and first.phase == "grad" and step > 1 and first.distance < MOST:
+        kind, said = "rounding", f"{case.differs}, {KINK}"
     last, until = parting.one.began + step - 1, ""
     if step > 1:
         exactly = parting.inexact is None or parting.inexact[0] >= step
         how = "bit for bit" if exactly else f"but for rounding ({parting.worst:.0e} at most)"
         until = f"Equal {how} up to step {last}. "
-    more = f" In the same step, {'; '.join(also.values())}." if also else ""
-    return Said(said.kind, f"{until}At step {last + 1}: {said.text}.{more}", [*also])
+    more = f" In the same step, {'; '.join(also)}." if also else ""
+    return kind, f"{until}At step {last + 1}: {said}.{more}"
 
 
-def nothing(parting: Divergence) -> Said:
-    """The answer where trainings do not part."""
+def nothing(parting: Divergence) -> Told:
+    """The kind and the answer where trainings do not part."""
     began, harmless = parting.one.began, ""
     text = f"Nothing differs up to step {began + parting.steps}"
     if parting.harmless:
         harmless = f", but for {place(parting.harmless)}, which training does not follow"
     if parting.inexact is None or parting.worst <= EXACT:
-        return Said("rounding" if parting.inexact else "equal", f"{text}: bit for bit{harmless}.")
+        return "rounding" if parting.inexact else "equal", f"{text}: bit for bit{harmless}."
     step, each = parting.inexact
     since = f"{parting.worst:.0e} at most; from step {began + step}, {Case(parting, each).where} on"
-    return Said("rounding", f"{text} but by rounding ({since}){harmless}.")
+    return "rounding", f"{text} but by rounding ({since}){harmless}."
 
 
 def besides(training: Training) -> Iterator[str]:
     """What is said of a training whether or not it parts from another."""
-    others = (
-        f"The ranks of {training.name} have other gradients of {each.name} from step {step} on."
-        for step, ranks in enumerate(training.steps, 1)
-        for rank in ranks[1:]
-        for each in differences(ranks[:1], [rank], {})
-        if each.phase == "grad" and each.distance > AGREED
-    )
-    yield from islice(others, 1)
+    for step, ranks in enumerate(training.steps, 1):
+        found = [each for rank in ranks[1:] for each in differences(ranks[:1], [rank])]
+        if odd := [each for each in found if each.phase == "grad" and each.distance > AGREED]:
+            of = f"gradients of {odd[0].name} from step {step} on"
+            yield f"The ranks of {training.name} have other {of}."
+            break
     if lost := training.steps[-1][0]["lost"]:
         yield f"Not all could be recorded in {training.name}: {lost}."
 
@@ -447,18 +399,28 @@ def besides(training: Training) -> Iterator[str]:
 def answer(
     parting: Divergence, whole: Training | None = None, exact: bool = False
 ) -> dict[str, Any]:
-    """What was found, as JSON has it. exact: whether it is about all that is not equal."""
-    said, began = sentence(parting, whole), parting.one.began
+    """What was found, as JSON has it.
+
+    whole: of a resumed training that which was not interrupted. exact: whether it is about all that
+    is not equal.
+    """
+    also, began = dict[str, str](), parting.one.began
+    if parting.first is None:
+        kind, text = nothing(parting)
+    else:
+        case = Case(parting, parting.first[1], whole)
+        also = dict(beside(case))
+        kind, text = sentence(case, [*also.values()])
     step, each = (parting.inexact if exact else parting.first) or (None, None)
     return {
         "version": 1,
-        "kind": said.kind,
+        "kind": kind,
         "step": step and step + began,
         "phase": each and each.phase,
         "name": each and each.name,
         "distance": each and each.distance,
-        "text": said.text,
-        "also": [*said.also],
+        "text": text,
+        "also": [*also],
         "inexact": parting.inexact and [parting.inexact[0] + began, *parting.inexact[1][:3]],
         "worst": parting.worst,
         "steps": parting.steps,

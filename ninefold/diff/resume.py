@@ -49,7 +49,7 @@ def resumed(
 def begin(whole: Training, second: Training) -> int | None:
     """The steps of the whole training after which weights are what the second begins with."""
     for number, ranks in enumerate(whole.steps):
-        apart = [each.distance for each in differences(ranks, second.steps[0], {})
+        apart = [each.distance for each in differences(ranks, second.steps[0])
                  if each.phase == "param"]  # fmt: skip
         if number and max(apart, default=1.0) <= RESTORED:
             return number
@@ -59,7 +59,7 @@ def begin(whole: Training, second: Training) -> int | None:
 def lost(rest: Training, second: Training) -> Iterator[tuple[str, bool]]:
     """What a training has to restore, each with whether it is lost, from its first steps alone."""
     steps = [*zip(rest.steps[:LOOKED_AT], second.steps, strict=False)]
-    (mine, theirs), found = steps[0], [differences(a, b, {}) for a, b in steps]
+    (mine, theirs), found = steps[0], [differences(a, b) for a, b in steps]
 
     def apart(phase: str, steps: int = 1, limit: float = RESTORED) -> bool:
         return any(each.distance > limit
