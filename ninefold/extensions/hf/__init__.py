@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,6 @@ from ninefold.errors import ConfigError, DataError, Failure, memory_failure, not
 
 NAME = r"\w[\w.-]*(/\w[\w.-]*)?"  # of a dataset of the hub: no path, no address
 TRUE = ("1", "ON", "YES", "TRUE")  # as the library reads its environment variables
-SHARD = re.compile(r"(.+?)-\d+-of-\d+(-[0-9a-f]+)?")  # the stem of one file of several
 
 
 @dataclass(frozen=True)
@@ -81,10 +79,6 @@ class HF(Dataset):
         return found.first(self.limit_of(split))
 
     def sources(self, split: Split) -> Sequence[str]:
-        if self.root is not None:
-            files = self._parquet(Path(self.root).expanduser())
-            if files:
-                return [str(path) for path in files[self._split(split)]]
         return [str(file["filename"]) for file in self._table(split).cache_files]
 
     @property
@@ -187,34 +181,11 @@ class HF(Dataset):
 
     def _from_root(self, datasets: Any) -> Mapping[str, Any]:
         root = self._tree.path
+        found: Mapping[str, Any]
         if (root / "dataset_dict.json").is_file():
-            found: Mapping[str, Any] = datasets.load_from_disk(str(root))
-            return found
-        files = self._parquet(root)
-        if not files:
-            raise self._tree.wrong(
-                "it holds no splits",
-                f"found {listed(path.name for path in root.iterdir())}",
-                "save a DatasetDict there by save_to_disk, or .parquet files",
-            )
-        paths = {split: list(map(str, of)) for split, of in files.items()}
-        return {
-            split: datasets.load_dataset("parquet", data_files=of, split="train")
-            for split, of in paths.items()
-            if split in (self.train, self.test)
-        } | {split: () for split in paths if split not in (self.train, self.test)}
-
-    def _parquet(self, root: Path) -> dict[str, list[Path]]:
-        """The parquet files of each split: SPLIT.parquet, SPLIT-00000-of-00002.parquet,
-        SPLIT/*.parquet."""
-        found: dict[str, list[Path]] = {}
-        if not (root / "dataset_dict.json").is_file():
-            for path in sorted(root.rglob("*.parquet")):
-                folder = path.relative_to(root).parent.name
-                shard = SHARD.fullmatch(path.stem)
-                named = shard[1] if shard else path.stem
-                split = folder if folder in (self.train, self.test) else named
-                found.setdefault(split, []).append(path)
+            found = datasets.load_from_disk(str(root))
+        else:  # the library knows the splits by the names of files and folders
+            found = datasets.load_dataset("parquet", data_dir=str(root))
         return found
 
 

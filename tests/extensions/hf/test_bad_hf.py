@@ -48,7 +48,7 @@ HF_CASES: list[tuple[str, Callable[[Path], HF], int, str]] = [
     ("nothing", lambda p: HF(), 2, "dataset.root=null: no data is named"),
     ("both", lambda p: HF("x", name="y"), 2, "dataset.root=x: dataset.name is given too"),
     ("no folder", lambda p: HF(str(p / "no")), 4, "no: no such folder"),
-    ("empty", lambda p: HF(str(p)), 4, "it holds no splits; found nothing"),
+    ("empty", lambda p: HF(str(p)), 4, "it cannot be read ("),
     ("no split", lambda p: HF(str(written(p, **columns())), test="valid"), 4,
      "dataset.test=valid: no such split; found test, train in"),
     ("no image", lambda p: HF(str(written(p, **columns())), image="img"), 4,
