@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,14 +11,13 @@ from typing import Any
 
 from ninefold import secrets
 from ninefold.extensions.trackers.tracking import Point, Tracked
-from ninefold.files import opener, read_text, write_durably
+from ninefold.files import opener
 from ninefold.logger import Run
 from ninefold.waits import locked, poll_until
 
 EXTRA = "mlflow"
 DEFAULT = Path("outputs", "mlflow.db")
 SQLITE = "sqlite:///"
-FILE = "tracking_file"  # in the run folder: the database, if it was named relatively
 TAG = "ninefold.id"
 PARAMETERS, METRICS = 100, 1000  # in a request
 ENDS = {"ok": "FINISHED", "preempted": "KILLED"}  # MLflow's words for how a run ended
@@ -37,31 +35,13 @@ def logger(run: Run, uri: str | None, experiment: str, wait: float) -> Tracked:
         if value := os.environ.get(name):
             secrets.note(name, value)
     if not uri or uri.startswith(SQLITE):
-        path = database(run, Path(uri.removeprefix(SQLITE)) if uri else DEFAULT)
+        path = (Path(uri.removeprefix(SQLITE)) if uri else DEFAULT).absolute()
         if not uri:
             with suppress(OSError):  # a database that cannot be made is one warning
                 path.parent.mkdir(exist_ok=True)
         uri = f"{SQLITE}{path}"
     at, local = uri, uri.startswith("sqlite:")
     return Tracked(run, EXTRA, lambda about, _: Client(about, at, experiment), wait, local)
-
-
-def database(run: Run, path: Path) -> Path:
-    """Where the database `path` is: beneath the working directory of the run's first command."""
-    if path.is_absolute():
-        return path
-    kept = run.folder / FILE
-    if run.first_step > 0:
-        with suppress(OSError, UnicodeDecodeError, ValueError):
-            first = Path(read_text(kept).strip())
-            # Neither after a move to another machine, nor where this command names another one, nor
-            # where a stranger's run names a link or a file that is not this user's.
-            found = first.lstat()
-            mine = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-            if mine and first.parts[-len(path.parts) :] == path.parts:
-                return first.absolute()
-    write_durably(kept, f"{path.absolute()}\n".encode())
-    return path.absolute()
 
 
 class Client:

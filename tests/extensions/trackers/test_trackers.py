@@ -272,47 +272,6 @@ def test_a_process_ends_although_the_server_of_its_tracker_hangs(shell, silent, 
     assert not shell.survivors()
 
 
-def test_a_run_resumed_elsewhere_goes_on_in_the_database_of_its_first(tmp_path, monkeypatch):
-    new = a_run(tmp_path / "run")
-    new.folder.mkdir()
-    (tmp_path / "outputs").mkdir()
-    (tmp_path / "elsewhere").mkdir()
-    database = tmp_path / "outputs" / "mlflow.db"
-    monkeypatch.chdir(tmp_path)
-    assert mlflow.database(new, mlflow.DEFAULT) == database
-    database.touch()
-    monkeypatch.chdir("elsewhere")
-    resumed = replace(new, first_step=4)
-    assert mlflow.database(resumed, mlflow.DEFAULT) == database
-    assert mlflow.database(resumed, Path("mine.db")) == tmp_path / "elsewhere" / "mine.db"
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(
-            "of another user",
-            marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away"),
-        ),
-        "link",
-    ],
-)
-def test_a_stranger_s_run_leads_to_no_database_but_one_of_the_user_s(tmp_path, monkeypatch, kind):
-    run = replace(a_run(tmp_path / "run"), first_step=4)
-    named = tmp_path / "stranger" / "outputs" / "mlflow.db"
-    for folder in (run.folder, named.parent):
-        folder.mkdir(parents=True)
-    if kind == "link":
-        (tmp_path / "precious").touch()
-        named.symlink_to(tmp_path / "precious")
-    else:
-        named.touch()
-        os.chown(named, 12345, 12345)
-    (run.folder / mlflow.FILE).write_text(f"{named}\n")
-    monkeypatch.chdir(tmp_path)
-    assert mlflow.database(run, mlflow.DEFAULT) == tmp_path / "outputs" / "mlflow.db"
-
-
 @pytest.mark.slow
 def test_after_a_crash_mlflow_has_each_step_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
