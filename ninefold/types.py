@@ -152,7 +152,6 @@ Positive = Annotated[float, Meta(gt=0)]
 AboveOne = Annotated[float, Meta(gt=1)]
 Fraction = Annotated[float, Meta(gt=0, lt=1)]
 FractionOrZero = Annotated[float, Meta(ge=0, lt=1)]
-Share = Annotated[float, Meta(gt=0, le=1)]
 MAX_TIME = 10**8  # seconds, or minutes: a timedelta and a timer take no more
 Duration = Annotated[float, Meta(gt=0, lt=MAX_TIME)]
 LEAST_ROUNDS = 3  # that a pair of times has in common before anything is told of it

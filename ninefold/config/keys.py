@@ -41,7 +41,6 @@ from ninefold.types import (
     Section,
     Seed,
     Shape,
-    Share,
     SplitName,
     StudyFolder,
     Text,
@@ -76,8 +75,6 @@ class LoaderKeys(Section, kw_only=True):
     """Threads per training process that read ahead (processes for dataset=mapped). auto: none for
     data in memory, one on a CPU, else up to 8; for dataset=mapped none on a CPU, else up to 16, if
     all have room in memory and /dev/shm."""
-    share: Share = 0.25
-    """Share of a host's free memory that batches read ahead may take."""
     pinned: Literal["auto"] | bool = "auto"
     """Read batches into page-locked memory, for faster copies to a GPU; auto: on CUDA."""
 

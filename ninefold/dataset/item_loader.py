@@ -108,7 +108,7 @@ class ItemLoader:
         forked them, and before threads are started that may hold a lock while they are forked.
 
         items: the items of a split, in a worker. patience: seconds that a batch may take.
-        Raises ResourceError.
+        Raises OSError.
         """
         self._workers, self._patience = workers, patience
         self._batches = ItemBatches(items)
@@ -137,16 +137,9 @@ class ItemLoader:
                     generator=torch.Generator(),  # it would draw from torch's own
                 )
                 self._answers = iter(loader)
-        except OSError as error:
+        except OSError:
             _close([*set(multiprocessing.active_children()) - before])
-            raise ResourceError(
-                "loader.workers",
-                workers,
-                f"no worker process can be started ({error}); each takes some memory and open "
-                "files",
-                "lower loader.workers",
-                "0 starts none",
-            ) from error
+            raise
         # DataLoader's would raise an error anywhere, where `_next` looks for workers that ended: it
         # may be there already, for another DataLoader of this process.
         signal.signal(signal.SIGCHLD, handler)

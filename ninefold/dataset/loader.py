@@ -14,7 +14,6 @@ from torch import Tensor
 from ninefold.dataset import Examples
 from ninefold.dataset.arrays import Array, Reading, Rows
 from ninefold.engine.batches import BatchReader
-from ninefold.errors import ResourceError
 from ninefold.tree import Tree, each, filled
 
 AHEAD = 2  # batches that a worker reads ahead at most: DataLoader's prefetch_factor
@@ -78,7 +77,7 @@ def gathered(
     pinned: read into page-locked memory, for copies to a GPU. torch keeps the memory of earlier
         batches and uses it again once it is copied, so that it is locked once.
 
-    Raises what reading a row raises, and ResourceError if no thread can be started.
+    Raises what reading a row raises, and RuntimeError if no thread can be started.
     """
 
     def read(rows: Rows) -> list[Tensor]:
@@ -92,17 +91,7 @@ def gathered(
     pool = ThreadPoolExecutor(workers, thread_name_prefix="loader")
     try:
         for rows in batches:
-            try:
-                waiting.append(pool.submit(read, rows))
-            except RuntimeError as error:  # the first ones start a thread each
-                raise ResourceError(
-                    "loader.workers",
-                    workers,
-                    f"no loader thread can be started ({error}); each takes some memory and "
-                    "counts as a process",
-                    "lower loader.workers",
-                    "0 starts none",
-                ) from error
+            waiting.append(pool.submit(read, rows))
             if len(waiting) > AHEAD * workers:
                 yield waiting.popleft().result()
         while waiting:

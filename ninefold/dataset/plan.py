@@ -15,12 +15,13 @@ from ninefold.dataset.loader import AHEAD, HostSource
 from ninefold.dataset.resident import Resident
 from ninefold.engine.batches import Source
 from ninefold.engine.parallel import Parallel, RankContext, gather
-from ninefold.errors import ConfigError, ResourceError
+from ninefold.errors import ConfigError
 from ninefold.machine import available_memory, cores, shared_memory
 from ninefold.numbers import amount, counted
 from ninefold.tree import leaves
 
 MAX_PROCESSES = 16  # that `auto` starts at most
+SHARE = 0.25  # of what memory is free, for the batches that it reads ahead
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def plan(
 
     settings: the section `loader`. resident: dataset.resident. evaluated: as `batch_size`, in
         evaluations.
-    Every process must call it. Raises ResourceError, ConfigError.
+    Every process must call it. Raises ConfigError.
     """
     rows, most = (max(1, size // context.world_size) for size in (batch_size, evaluated))
     here: dict[str, Any] = {
@@ -100,7 +101,6 @@ def on_host(
     context: RankContext,
     *,
     workers: int | Literal["auto"],
-    share: float,
     pinned: bool | Literal["auto"],
     free: int | None,
     cores: int | None,
@@ -110,14 +110,13 @@ def on_host(
     """Plan how to read batches of `rows` examples of `examples` in each process.
 
     workers: threads, or processes where examples have a reader. auto: none for arrays in memory;
-        else threads, as many as `share` of the `free` bytes of memory and the cores allow, up to
+        else threads, as many as SHARE of the `free` bytes of memory and the cores allow, up to
         eight. On a CPU one, as training uses the cores. Where examples have a reader
         `processes_ahead`, or none if all of these together would need more.
     pinned: auto: on CUDA.
     free, cores, shared: of this host, the last one bytes of /dev/shm; None: not known.
     most: rows of the largest batch, in an evaluation.
-    Raises ResourceError if so many threads would need more memory than is allowed, and ConfigError
-    if pinned memory is asked for without a GPU.
+    Raises ConfigError if pinned memory is asked for without a GPU.
     """
     one = np.zeros(1, np.int64)
     read = [[a[one] for a in leaves(tree)] for tree in (examples.inputs, examples.targets)]
@@ -131,12 +130,12 @@ def on_host(
             "auto and false are allowed on a CPU",
             "leave it out",
         )
-    allowed = None if free is None else int(share * free) // context.local_size
+    allowed = None if free is None else int(SHARE * free) // context.local_size
     fitting = MAX_PROCESSES if allowed is None else (allowed // max(batch, 1) - 1) // AHEAD
     if workers == "auto" and examples.reader is not None:
         count = processes_ahead(context, cores)  # as many as `built_dataset` has started
         largest = slots(count) * (batch // rows) * max(rows, most)
-        rooms = [share * room / context.local_size for room in (free, shared) if room is not None]
+        rooms = [SHARE * room / context.local_size for room in (free, shared) if room is not None]
         if any(largest > room for room in rooms):
             count = 0
     elif workers == "auto":
@@ -145,16 +144,6 @@ def on_host(
         count = 0 if all(map(in_memory, arrays)) else max(0, min(8, fitting, spare))
     else:
         count = workers
-    needed = slots(count)
-    if count and allowed is not None and needed * batch > allowed:
-        raise ResourceError(
-            "loader.workers",
-            count,
-            f"{needed} slots of {amount(batch)} are {amount(needed * batch)}",
-            f"{amount(allowed)} are allowed (loader.share {share:g} of the free memory, for "
-            f"{counted(context.local_size, 'process', 'processes')})",
-            f"use {max(0, fitting)} at most, or a smaller batch",
-        )
     inputs, targets = ("+".join(str(array.dtype) for array in arrays) for arrays in read)
     page_locked, processes = on_gpu and pinned is not False, examples.reader is not None
     return LoaderPlan(count, page_locked, batch, (inputs, targets), processes=processes)

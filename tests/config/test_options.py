@@ -19,12 +19,12 @@ MINE = "import torch_that_is_not_there\n"
 KEYS = '''
 from __future__ import annotations
 
-from ninefold.types import Count, Section, Share
+from ninefold.types import Count, Fraction, Section
 
 class MineKeys(Section, kw_only=True):
     depth: Count = 3
     """Its depth."""
-    share: Share
+    share: Fraction
     silent: Count = 1
 
 class OtherKeys(Section):
@@ -55,7 +55,7 @@ def test_a_job_is_checked_against_the_keys_of_its_own_class_which_is_not_run(min
     job = {"dataset": {"_target_": "mine_to_read.Mine", "depth": 0, "share": 2}}
     depth, share = map(str, problems(job, job))
     assert depth.startswith("error: dataset.depth=0: not allowed; a whole number of at least 1 is ")
-    assert share.startswith("error: dataset.share=2: not allowed; a number above 0 and of at most")
+    assert share.startswith("error: dataset.share=2: not allowed; a number above 0 and below 1")
 
 
 KINDS = """

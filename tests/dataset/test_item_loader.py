@@ -24,7 +24,7 @@ from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches, shard
 from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.none import Single
-from ninefold.errors import DataError, Failure, ProcessNotEnded, ResourceError
+from ninefold.errors import DataError, Failure, ProcessNotEnded, ResourceError, limit_failure
 from ninefold.signals import SIGNALS
 from ninefold.train.build import loader_plan
 from ninefold.tree import each
@@ -86,17 +86,13 @@ def test_random_items_are_the_same_with_any_number_of_worker_processes(workers):
 
 
 def test_processes_read_a_users_class_if_it_is_asked_for_them():
-    options: Any = {"share": 0.25, "pinned": "auto", "free": None, "cores": 2}
+    options: Any = {"pinned": "auto", "free": None, "cores": 2}
     before, other = children(), mapped(2, "Digits", moves=False)
     assert len(children() - before) == 2
     how = on_host(other.load("train"), 8, ALONE, workers=2, **options)
     assert str(how).startswith("loader: 2 processes, 5 slots of ")
     asked = on_host(mapped(0, "Digits").load("train"), 8, ALONE, workers="auto", **options)
     assert asked.workers == 0
-    with pytest.raises(
-        ResourceError, match=r"loader.workers=2: 5 slots of 2.11 kB are 10.6 kB; 2.5"
-    ):
-        on_host(other.load("train"), 8, ALONE, workers=2, **{**options, "free": 10_000})
 
 
 def test_on_a_gpu_processes_read_a_users_class_unless_another_number_is_asked_for():
@@ -104,7 +100,7 @@ def test_on_a_gpu_processes_read_a_users_class_unless_another_number_is_asked_fo
     assert processes_ahead(gpu, 8) == 3
     assert processes_ahead(gpu, 128) == 16
     assert processes_ahead(gpu, 1) == processes_ahead(ALONE, 8) == 0
-    options: Any = {"share": 0.25, "pinned": False, "free": None, "cores": 8}
+    options: Any = {"pinned": False, "free": None, "cores": 8}
     examples = mapped(1, "Digits").load("train")
     assert on_host(examples, 8, gpu, workers="auto", **options).workers == 3
 
@@ -124,7 +120,7 @@ def test_on_a_gpu_no_process_reads_a_users_class_where_all_have_too_little_memor
     gpu = RankContext(0, 1, torch.device("cuda", 0), local_size=2)
     before, dataset = children(), mapped(3, "Digits")
     examples = dataset.load("train")
-    options = {"workers": "auto", "share": 0.25, "pinned": "auto"}
+    options = {"workers": "auto", "pinned": "auto"}
     assert on_host(examples, 8, gpu, cores=8, **room, **options).workers == count
     job = OmegaConf.create({"loader": options, "dataset": {}, "batch_size": 8})
     assert loader_plan(job, dataset, [examples], 8, Single(), ALONE).workers == 0
@@ -232,14 +228,16 @@ def test_workers_ignore_signals_and_end_with_a_process_that_is_killed():
     assert poll_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 5)
 
 
-def test_too_many_worker_processes_are_one_line():
+def test_too_many_worker_processes_are_a_limit_on_open_files_and_none_is_left():
     """More than this process may have open files: as root no limit of processes counts."""
 
     def limited() -> None:
         most = len(os.listdir("/proc/self/fd")) + 20
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-        with pytest.raises(ResourceError, match=r"loader.workers=50: no worker process can be st"):
+        with pytest.raises(OSError, match="Too many open files") as caught:
             mapped(50, "Digits")
+        assert str(limit_failure(caught.value, "")).startswith("error: files=exhausted: ")
+        assert not children()
 
     assert exit_code(fork(limited)) == 0
 

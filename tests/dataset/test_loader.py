@@ -20,7 +20,7 @@ from ninefold.dataset.plan import LoaderPlan, on_host
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches, shard
 from ninefold.engine.parallel import RankContext
-from ninefold.errors import ConfigError, DataError, ResourceError
+from ninefold.errors import ConfigError, DataError
 from tests.dataset.kit import ALONE, CPU, epoch, labeled, nothing, same
 
 GPU = torch.device("cuda", 0)
@@ -127,15 +127,6 @@ def test_leaving_an_epoch_ends_its_loader_threads(leave):
     assert time.monotonic() - began < 4
 
 
-def test_a_loader_thread_that_cannot_be_started_is_a_resource_error():
-    before = threading.stack_size(1 << 46)
-    try:
-        with pytest.raises(ResourceError, match=r"=2: no loader thread can be started \(can"):
-            list(gathered([INPUTS], BATCHES, 2))
-    finally:
-        threading.stack_size(before)
-
-
 def test_a_signal_is_handled_while_a_batch_is_waited_for():
     called: list[float] = []
     before = signal.signal(signal.SIGUSR1, lambda number, frame: called.append(time.monotonic()))
@@ -159,7 +150,7 @@ IMAGES = Examples(Made(3, 512, 512), Made(512, 512))
 
 def plan(context: RankContext, examples: Examples = IMAGES, **settings: Any) -> LoaderPlan:
     given: dict[str, Any] = {
-        "workers": "auto", "share": 0.25, "pinned": "auto", "free": 64 * 10**9, "cores": 64,
+        "workers": "auto", "pinned": "auto", "free": 64 * 10**9, "cores": 64,
     }  # fmt: skip
     return on_host(examples, 32, context, **{**given, **settings})
 
@@ -185,7 +176,6 @@ def test_a_batch_of_bytes_is_read_ahead_as_bytes():
         (on(GPU), {"cores": None}, 0),
         (on(GPU), {"free": 4 * 7 * MASKED}, 3),
         (on(GPU), {"free": 4 * 7 * MASKED - 4}, 2),
-        (on(GPU), {"free": 4 * 7 * MASKED, "share": 0.5}, 6),
         (on(CPU), {"cores": 1}, 1),
         (on(CPU, 2), {"free": MASKED}, 0),
         (on(CPU), {"workers": 0, "free": 1}, 0),
@@ -200,15 +190,6 @@ def test_data_in_memory_needs_no_thread():
     for examples in (EXAMPLES, EXAMPLES.select(np.arange(20)), EXAMPLES.first(9)):
         found = plan(on(GPU), examples)
         assert (found.workers, found.batch) == (0, 32 * (3 * 6 * 6 + 8))
-
-
-def test_more_threads_than_memory_allows_are_one_line_with_the_number_that_fits():
-    with pytest.raises(ResourceError) as caught:
-        plan(on(GPU), workers=64, free=4 * 1_900_000_000)
-    line = str(caught.value)
-    assert line.startswith("error: loader.workers=64: 129 slots of 33.6 MB are 4.33 GB; 1.9 GB are")
-    assert line.endswith("; use 27 at most, or a smaller batch")
-    assert plan(on(GPU), workers=27, free=4 * 1_900_000_000).workers == 27
 
 
 def test_batches_are_page_locked_on_cuda_alone():
