@@ -10,7 +10,6 @@ from ninefold.dataset.digits import Digits
 from ninefold.dataset.folder import Folder
 from ninefold.dataset.synthetic import Synthetic
 from ninefold.errors import DataError
-from tests.conftest import metrics, result
 from tests.dataset.kit import photos
 
 
@@ -70,18 +69,3 @@ def test_a_folder_val_is_the_validation_split_beside_test_and_else_the_test_spli
     if val is not None:
         with pytest.raises(DataError, match=r"dataset.val=0.5: the dataset has a validation split"):
             train_and_val(replace(dataset, val=0.5), 0)
-
-
-def test_a_run_selects_on_its_validation_split_and_measures_both(shell):
-    shell.train(
-        *("epochs=4", "dataset.val=0.1", "dataset.limit=400", "hydra.run.dir=run", "logger=quiet"),
-        code=0,
-    )
-    folder = shell.folder / "run"
-    found, val = result(folder), metrics(folder, "val_score")
-    assert len(val) == len(metrics(folder, "test_score")) == len(metrics(folder, "val_loss")) == 4
-    assert (found["selection"], found["val_count"], found["test_count"]) == ("val", 40, 360)
-    assert found["best_score"] == max(val)
-    assert found["val_score"] == val[-1]
-    assert found["score"] == metrics(folder, "test_score")[-1]
-    assert not any("test set" in note for note in found["notes"])
