@@ -76,8 +76,10 @@ class Mixup:
             )
         if not isinstance(inputs, Tensor) or not inputs.is_floating_point():
             raise self._wrong(f"the inputs are {described(inputs)}", "floats can be mixed")
+        if len(inputs) != len(draw.share):  # a preparation of the user's own
+            found = f"{len(draw.share)} examples are {len(inputs)} inputs"
+            raise self._wrong(found, "one input of each example can be mixed")
         half = len(inputs) // 2
-        assert 2 * half == len(inputs), "refused before"
         weights = draw.share.view(-1, *[1] * (inputs.ndim - 1))
         # Rounded after each product, on every device and in every layout.
         mixed = (inputs * weights).add_(inputs.roll(half, 0) * (1 - weights))

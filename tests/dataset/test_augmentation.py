@@ -72,6 +72,7 @@ def test_the_draws_of_beta_are_an_examples_own():
         (None, torch.rand(4, 9), torch.zeros(4).long(), "whose number"),
         (5, {"a": torch.rand(4, 9)}, torch.zeros(4).long(), "inputs are a dict of a;"),
         (5, torch.rand(4, 9), {"a": torch.zeros(4)}, "targets are a dict of a;"),
+        (5, torch.rand(3, 9), torch.zeros(3).long(), "4 examples are 3 inputs;"),
     ],
 )
 def test_what_cannot_be_mixed_is_one_line(classes, inputs, targets, line):

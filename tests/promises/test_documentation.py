@@ -51,7 +51,7 @@ def test_every_exit_code_is_documented():
     assert documented == {0, closed} | {kind.code for kind in KINDS.values()}
 
 
-@pytest.mark.parametrize("name", ["compare", "fits", "load", "time_steps", "turns"])
+@pytest.mark.parametrize("name", ["compare", "fits", "load", "time_steps"])
 def test_every_argument_of_a_function_is_in_its_docstring_which_the_site_shows(name):
     function = getattr(ninefold, name)
     lines = re.findall(r"^([a-z_, ]+): ", inspect.getdoc(function) or "", re.MULTILINE)

@@ -77,7 +77,7 @@ def test_ctrl_c_ends_a_study_and_says_how_to_resume_it(shell):
     text += shown(master)
     assert process.wait(timeout=60) == 130, text
     last = [line for line in text.replace("\r", "").split("\n") if line][-1]
-    assert last.startswith("resume the study with: python train.py -m ")
+    assert last == "resume the study with: python train.py study.resume=study"
     (said,) = re.findall("error: signal=SIGINT: .*", CONTROL.sub("", text).replace("\r", ""))
     assert said.endswith("; resume the study")  # and not that run, or start again
 
