@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from statistics import fmean
 from typing import Any
 
@@ -33,8 +33,6 @@ from ninefold.types import LEAST_ROUNDS
 
 MOST_BEFORE_END = 0.95  # share of the time that has passed at a look that is not the last
 DECIDED, ROUNDS, FAILED, BUDGET = "decided", "rounds", "failed", "budget"  # why it ended
-
-Turns = Generator[Turn, Taken, None]
 
 
 class Tournament:
@@ -63,7 +61,6 @@ class Tournament:
     ) -> None:
         self._entries, self._budget, self._rule = entries, budget, rule
         self.seed = secrets.token_hex(8) if seed is None else seed
-        self._agree = entries.agree
         self._clock, self._elapsed = clock, elapsed
         self._began = 0.0  # when it would have begun if nothing had interrupted it
         self.alive: dict[str, Contestant] = {}
@@ -90,41 +87,28 @@ class Tournament:
 
     def run(self) -> None:
         """Make the rounds that are left."""
-        turns, load = self.turns(), NeighborLoad()
-        turn = next(turns, None)
-        try:
-            while turn is not None:
-                contestant = self.alive[turn.name]
-                began, before = time.time(), list(contestant.processes)
-                load.begin(before)
-                try:
-                    seconds = contestant.turn(turn)
-                except (Failure, Ended) as problem:
-                    turn = turns.throw(problem)
-                    continue
-                # What a process of its own used that has ended is not known.
-                whole = {*before} <= {*contestant.processes}
-                others = load.share(contestant.processes) if whole else None
-                turn = turns.send(Taken(seconds, began, time.time(), others))
-        except StopIteration:
-            return
-        finally:
-            turns.close()
-
-    def turns(self) -> Turns:
-        """Yield the turns to take, one after another; sent is how each was taken, or thrown what it
-        raised.
-        """
+        self._load = NeighborLoad()
         self._began = self._clock() - self._elapsed
         while (ended := self._ended()) is None:
             began, before, trained = self._clock(), self.not_counted, self._trained
             number = self._entries.begin_round()
-            yield from self._round(number)
+            self._round(number)
             self.last_round = self._clock() - began - (self.not_counted - before)
             self.overhead = self.last_round - (self._trained - trained)
             self._elapsed = self.elapsed
             self._entries.round_ended(number)
         self.ended = ended
+
+    def train(self, turn: Turn) -> Taken:
+        """Let one take a turn; return how it was taken. Raises Failure, Ended."""
+        contestant = self.alive[turn.name]
+        began, before = time.time(), list(contestant.processes)
+        self._load.begin(before)
+        seconds = contestant.turn(turn)
+        # What a process of its own used that has ended is not known.
+        whole = {*before} <= {*contestant.processes}
+        others = self._load.share(contestant.processes) if whole else None
+        return self._entries.agree(Taken(seconds, began, time.time(), others))
 
     @property
     def elapsed(self) -> float:
@@ -185,7 +169,7 @@ class Tournament:
         names = self._entries.names
         return shortest(self.overhead, {name: self._takes.get(name, 0.0) for name in names})
 
-    def _round(self, number: int) -> Generator[Turn, Taken, None]:
+    def _round(self, number: int) -> None:
         """Let each contestant take its turns, in an order that every second round reverses."""
         entries = self._entries
         self._own, self._round_seconds, self._planned = 0.0, None, None
@@ -204,7 +188,7 @@ class Tournament:
             self._started += self.alive
             left = [name for name in left if name in entries.names and name not in self.alive]
             try:
-                yield from self._group(number, began - ending, cells)
+                self._group(number, began - ending, cells)
             finally:
                 for each in started:
                     each.close()
@@ -212,18 +196,18 @@ class Tournament:
                 self._goal = 0
         self.alive = {}
 
-    def _group(self, number: int, began: float, cells: int) -> Generator[Turn, Taken, None]:
+    def _group(self, number: int, began: float, cells: int) -> None:
         """Let those that are alive together take their turns.
 
         began: when what is not turns did. cells: of the round.
         """
         before = self.not_counted
-        paces = yield from self._warm_up()
+        paces = self._warm_up()
         self._plan_turns(paces)
         own = self._clock() - began - (self.not_counted - before)
         for name in self._entries.warm([*self.alive.values()], self._takes, own):
             self.alive.pop(name).close()
-        yield from self._catch_up(number, paces)
+        self._catch_up(number, paces)
         if not self.alive:
             return
         own = self._clock() - began - (self.not_counted - before)
@@ -235,9 +219,9 @@ class Tournament:
             self._round_seconds = self._budget.round_seconds(
                 done, left + own, overhead, self._share()
             )
-        yield from self._take(number, paces, self._round_seconds * share - own - long)
+        self._take(number, paces, self._round_seconds * share - own - long)
         self.waits |= {name for name, each in self.alive.items() if each.waits}
-        alone = (yield from self._stretch(number)) if self.waits else {}
+        alone = self._stretch(number) if self.waits else {}
         self._last_turn_ended = self._clock()
         for name, contestant in list(self.alive.items()):
             of = self._taken(name, number)
@@ -250,7 +234,7 @@ class Tournament:
                 self._takes[name] *= step / paces[name].step  # a warm-up may be disturbed
                 self.paces[name] = Pace(step, step * paces[name].wall / paces[name].step)
 
-    def _warm_up(self) -> Generator[Turn, Taken, dict[str, Pace]]:
+    def _warm_up(self) -> dict[str, Pace]:
         """Let all warm up, a turn of each after another."""
         paces = dict[str, Pace]()
         left = {name: each.warm_up(self.paces.get(name)) for name, each in self.alive.items()}
@@ -258,11 +242,14 @@ class Tournament:
         while left:
             for name, warm_up in list(left.items()):
                 try:
-                    answers[name] = self._agree((yield warm_up.send(answers[name])))
+                    turn = warm_up.send(answers[name])
                 except StopIteration as end:
                     paces[name] = end.value
                     self.not_counted += end.value.late
                     del left[name]
+                    continue
+                try:
+                    answers[name] = self.train(turn)
                 except Failure as failure:
                     self._drop(name, failure)
                     del left[name]
@@ -282,7 +269,7 @@ class Tournament:
             steps = sum(self._planned) + 0.5  # of the lead, on average
             self._takes |= {name: steps * paces[name].wall for name in self.alive}
 
-    def _catch_up(self, number: int, paces: Mapping[str, Pace]) -> Generator[Turn, Taken, None]:
+    def _catch_up(self, number: int, paces: Mapping[str, Pace]) -> None:
         """Let all begin their turns after the same steps of a process, a drawn number of them."""
         taken = {name: at for name, each in self.alive.items() if (at := each.steps) is not None}
         if not taken:
@@ -293,15 +280,13 @@ class Tournament:
         for name, steps in taken.items():
             if (left := self._goal - steps) > 0:
                 try:
-                    yield Turn(name, 0, left, left * paces[name].wall, counted=False)
+                    self.train(Turn(name, 0, left, left * paces[name].wall, counted=False))
                 except Ended:
                     continue  # it is started again in its first turn
                 except Failure as failure:
                     self._drop(name, failure)
 
-    def _take(
-        self, number: int, paces: Mapping[str, Pace], training: float
-    ) -> Generator[Turn, Taken, None]:
+    def _take(self, number: int, paces: Mapping[str, Pace], training: float) -> None:
         """Let all take as many turns, in about these seconds of `training`."""
         assert self._planned is not None
         budget, takes = self._budget, {name: self._takes[name] for name in self.alive}
@@ -320,7 +305,7 @@ class Tournament:
                 wall = paces[name].wall
                 turn = Turn(name, lead + extra, timed, (lead + extra + timed) * wall)
                 try:
-                    found = self._agree((yield turn))
+                    found = self.train(turn)
                 except Failure as failure:
                     self._drop(name, failure)
                 else:
@@ -333,7 +318,7 @@ class Tournament:
         walls = [paces[name].wall for name in self.alive]
         return (self._planned[0] + stretch_steps(min(walls))) * sum(walls)
 
-    def _stretch(self, number: int) -> Generator[Turn, Taken, dict[str, float]]:
+    def _stretch(self, number: int) -> dict[str, float]:
         """Let each train alone for a second or more: taking turns itself changes a step of those
         that wait for the host.
         """
@@ -344,7 +329,7 @@ class Tournament:
         for name in drawn([*self.alive], f"{self.seed}/stretches", number):
             try:
                 own_turn = Turn(name, lead, steps, (lead + steps) * means[name], counted=False)
-                found[name] = self._agree((yield own_turn)).seconds
+                found[name] = self.train(own_turn).seconds
             except Ended:
                 continue  # it is too short for one
             except Failure as failure:

@@ -48,15 +48,16 @@ def test_each_step_computes_with_the_threads_that_it_has_set_and_no_other_step_w
     assert torch.get_num_threads() == threads
 
 
-def test_what_a_step_raises_is_raised_with_its_name() -> None:
-    error, calls = KeyError("mine"), list[None]()
+@pytest.mark.parametrize("error", [KeyError("mine"), StopIteration("no batch is left")])
+def test_what_a_step_raises_is_raised_with_its_name(error: Exception) -> None:
+    calls = list[None]()
 
     def fails() -> None:
         calls.append(None)
         if len(calls) > 5:
             raise error
 
-    with pytest.raises(KeyError) as raised:
+    with pytest.raises(type(error)) as raised:
         ninefold.time_steps({"works": nothing, "fails": fails}, **SHORT)
     assert raised.value is error
     assert error.__notes__ == ["ninefold.time_steps: in the step 'fails'"]  # type: ignore[attr-defined]

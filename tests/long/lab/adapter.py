@@ -105,15 +105,14 @@ class Played:
 
     def play(self, made):
         """Take all turns, with the clock and the witness of the simulated machine."""
-        turns = made.turns()
-        turn = next(turns, None)
-        while turn is not None:
+
+        def train(turn):
             began = self.world.now
             seconds = made.alive[turn.name].turn(turn)
-            try:
-                turn = turns.send(Taken(seconds, began, self.world.now, self.world.others))
-            except StopIteration:
-                return
+            return Taken(seconds, began, self.world.now, self.world.others)
+
+        made.train = train
+        made.run()
 
 
 class Play(Played, Entries):
