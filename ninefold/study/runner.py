@@ -38,7 +38,6 @@ def require_reachable(target: float | None, result: Result) -> None:
 class Study:
     """A recording, and what remains to be run of it.
 
-    settings: the section `study` of the configuration (budget in minutes).
     launch: makes runs, and waits for them.
     timing: runs the timing rounds; None where no times were asked.
     concurrent: whether the launcher makes runs at the same time. It is then given whole rounds.
@@ -50,17 +49,15 @@ class Study:
         self,
         plan: Plan,
         recording: StudyFolder,
-        settings: dict[str, Any],
         launch: Launch,
         timing: Timing | None,
         concurrent: bool,
         screen: Screen,
     ) -> None:
-        self._plan, self._recording, self._settings = plan, recording, settings
+        self._plan, self._recording = plan, recording
+        self._budget = recording.settings["study"]["budget"]  # minutes
         self._launch, self._concurrent = launch, concurrent
-        self._timing = timing
-        self._trains = "score" in settings["ask"]
-        self._screen = screen
+        self._timing, self._screen = timing, screen
         self.cut_short = self.finished = False
         # Of each planned round the places in its order of the runs that are to be made, or made
         # again. Rounds that are not planned any more stay as they are.
@@ -92,7 +89,7 @@ class Study:
         try:
             if self._timing is not None:
                 self._timing.run()
-            if self._trains:
+            if "score" in self._recording.asked:
                 self._train()
             self.finished = not self.cut_short
         finally:
@@ -101,7 +98,7 @@ class Study:
 
     def _train(self) -> None:
         """Make the planned training runs that are still missing."""
-        plan, budget = self._plan, self._settings["budget"]
+        plan, budget = self._plan, self._budget
         plan.threads = self._recording.timing_threads
         if budget is not None and (further := len(plan.seeds) - 1):
             self._screen.note(
@@ -125,7 +122,7 @@ class Study:
 
     def _is_within_budget(self, seeds: Sequence[Any]) -> bool:
         """Whether another round is expected to end within the budget; notes it if it is not."""
-        budget, recording = self._settings["budget"], self._recording
+        budget, recording = self._budget, self._recording
         expected = recording.seconds_of_a_run() * len(self._plan.cells)
         spent = recording.seconds - recording.timing_seconds
         if budget is None or spent + expected <= budget * 60:
@@ -201,9 +198,8 @@ class Study:
 
     def _to_come(self) -> int:
         """The number of runs left; with a budget, of rounds begun: the rest may not fit."""
-        budgeted = self._settings["budget"] is not None
-        due = 0 if budgeted else max(len(self._plan.seeds) - len(self._recording.rounds), 0)
-        return sum(map(len, self._left.values())) + len(self._plan.cells) * due
+        due = len(self._plan.seeds) - len(self._recording.rounds) if self._budget is None else 0
+        return sum(map(len, self._left.values())) + len(self._plan.cells) * max(due, 0)
 
     def _done(self) -> int:
         """How many runs have been made, in all commands of the study."""

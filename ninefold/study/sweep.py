@@ -115,16 +115,9 @@ def begun(
             )
             write_text(folder / "multirun.yaml", planned.composed)
             recording.trust = like.needs_trust(folder)
-        turns = timing.Timing(planned.plan, recording, settings["study"], screen, failed)
-        yield Study(
-            planned.plan,
-            recording,
-            settings["study"],
-            launch,
-            turns if "time" in settings["study"]["ask"] else None,
-            planned.concurrent,
-            screen,
-        )
+        turns = timing.Timing(planned.plan, recording, screen, failed)
+        times = turns if "time" in recording.asked else None
+        yield Study(planned.plan, recording, launch, times, planned.concurrent, screen)
 
 
 def screen_for(cells: int, concurrent: bool) -> Screen:

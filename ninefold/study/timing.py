@@ -49,8 +49,7 @@ def budget_of(settings: Mapping[str, Any]) -> Budget:
 class Timing(Entries):
     """Runs timing rounds until the answer is decided, the plan is done or the time is up.
 
-    It is the `Entries` of a tournament. settings: the section `study` of the configuration.
-    screen: shows how far it is.
+    It is the `Entries` of a tournament. screen: shows how far it is.
     failed: takes how a cell failed, and its folder; the cell is not timed any more.
     """
 
@@ -58,14 +57,14 @@ class Timing(Entries):
         self,
         plan: Plan,
         recording: StudyFolder,
-        settings: Mapping[str, Any],
         screen: Screen,
         failed: Callable[[Outcome, Path], None],
     ) -> None:
-        self._plan, self._recording, self._settings = plan, recording, settings
+        self._plan, self._recording = plan, recording
+        self._settings = recording.settings["study"]
         self._screen, self._failed = screen, failed
         self._cells = {c.name: c for c in plan.timed if c.name not in recording.untimed}
-        self._budget = budget_of(settings)
+        self._budget = budget_of(self._settings)
         self._jobs: dict[str, Settled] = {}
         self._folder = recording.folder  # of this round
         self._folders: list[Path] = []  # of its runs

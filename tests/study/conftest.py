@@ -56,7 +56,7 @@ class Sweep:
             recording = start.begin(
                 self.folder, planned, settings, self.name, "basic", "train.py", now
             )
-        return Study(planned, recording, study, self.launch, None, False, Screen())
+        return Study(planned, recording, self.launch, None, False, Screen())
 
     def launch(self, jobs: Sequence[Sequence[str]], number: int) -> None:
         (overrides,) = jobs
