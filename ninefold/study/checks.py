@@ -20,7 +20,6 @@ from ninefold.config.composition import (
 from ninefold.config.job import KEYS_NOT_IN_RESULT, not_a_name
 from ninefold.errors import ConfigError, Failure
 from ninefold.study import start
-from ninefold.study.plan import in_one_cell
 from ninefold.types import MAX_RUNS
 from ninefold.words import key_and_value
 
@@ -33,7 +32,9 @@ def of_a_sweep(composition: Composition) -> list[Failure]:
     given = composition.parsed(composition.overrides())
     params = composition.parsed(composition.params()) if sweeper in LISTS else []
     problems = (
-        wrong_values([*params, *given], sweeper) or odd_options(given) or mode_problems(composition)
+        wrong_values([*params, *given], sweeper)
+        or odd_options([*params, *given])
+        or mode_problems(composition)
     )
     if not problems and sweeper != SWEEPER:
         problems = start.occupied(Path(config.hydra.sweep.dir), "choose another")
@@ -59,7 +60,9 @@ def odd_options(overrides: Sequence[Override]) -> list[Failure]:
     for override in overrides:
         group = override.key_or_group
         if group in (*KEYS_NOT_IN_RESULT, "experiments") and override.is_sweep_override():
-            found.append(in_one_cell(group, key_and_value(override.input_line or "")[1]))
+            values = key_and_value(override.input_line or "")[1]
+            wrong, allowed = "it has several values", "its runs would be one configuration"
+            found.append(ConfigError(group, values, wrong, allowed, "sweep it in its own commands"))
         if group not in (*schema.GROUPS, "experiments"):
             continue
         swept = override.is_sweep_override()

@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ninefold.config import rules
 from ninefold.config.hydra_parts import get_overrides_dirname, parsed
-from ninefold.config.job import KEYS_NOT_IN_RESULT, Asked, asked
+from ninefold.config.job import Asked, asked
 from ninefold.config.resolvers import run_name
 from ninefold.config.untrusted import targets_in
 from ninefold.errors import ConfigError
@@ -196,12 +196,6 @@ def _copied(cell: PlannedCell) -> PlannedCell | None:
     return PlannedCell({**cell.keys, "parallel": CONTROL}, (*others, f"parallel={CONTROL}"))
 
 
-def in_one_cell(key: str, values: str) -> ConfigError:
-    """The error for sweeping a key that does not distinguish cells in the results."""
-    wrong, allowed = "it has several values", "its runs would be one configuration"
-    return ConfigError(key, values, wrong, allowed, "sweep it in its own commands")
-
-
 def _swept(jobs: Sequence[Sequence[str]]) -> dict[str, list[str]]:
     """The keys with several values besides the seed. Raises ConfigError if one cannot have them."""
     given: dict[str, list[str]] = {}
@@ -213,8 +207,6 @@ def _swept(jobs: Sequence[Sequence[str]]) -> dict[str, list[str]]:
         if key.partition(".")[0] in rules.SWEEP_SECTIONS:
             wrong, allowed = "it has several values", "it is one for the whole sweep"
             raise ConfigError(key, ",".join(texts), wrong, allowed, "choose one")
-        if key in KEYS_NOT_IN_RESULT:
-            raise in_one_cell(key, ",".join(texts))
     return swept
 
 
