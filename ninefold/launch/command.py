@@ -1,39 +1,16 @@
-"""What the commands of extensions share: composing, signals, one-line failures."""
+"""The jobs that a command of an extension names: composed, and one for each value of a key."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from omegaconf import DictConfig
 
 from ninefold.config import overrides, resolvers
 from ninefold.config.composition import compose, flags_of
 from ninefold.config.hydra_parts import parsed, split
-from ninefold.errors import ConfigError, Refused, require_configuration
-from ninefold.exits import exit_code_of
-from ninefold.launch.run import failure_of
-from ninefold.words import key_of, last_of_each, quoted
-
-
-def carried_out(
-    action: Callable[[list[str]], None], arguments: Sequence[str], stopped: str, text: str
-) -> int:
-    """Call `action` with a command's arguments and print its failures; returns the exit code.
-
-    stopped: what is wrong after a signal, such as "the count was stopped"; `action` is to have
-        removed what it wrote. text: what --help prints in the place of all this.
-    """
-    if {"-h", "--help"} & {*arguments}:
-        print(text)
-        return 0
-    words = last_of_each(arguments)
-
-    def carry_out() -> None:
-        require_configuration()
-        action(words)
-
-    left = "nothing is left of what was written"
-    return exit_code_of(carry_out, stopped, left, lambda error: failure_of(error, words))
+from ninefold.errors import ConfigError, Refused
+from ninefold.words import key_of, quoted
 
 
 def composed(arguments: Sequence[str], example: str) -> DictConfig:

@@ -563,24 +563,6 @@ def _loggers(
     return [make(node, f"logger.{name}", _partial_=True)(run) for name, node in job.logger.items()]
 
 
-def examples_and_preparation(
-    job: DictConfig,
-    amp: Amp,
-    context: RankContext,
-    cache: Mapping[str, str] | None,
-    shards: bool = False,
-) -> tuple[Dataset, Examples, Preparation, str]:
-    """The job's dataset, its test split, what turns it into the model's input, and the layout.
-
-    The layout is the name of the memory format of inputs and weights. shards: whether the parallel
-    strategy does.
-    """
-    dataset = built_dataset(job, context, "test")
-    layout = memory_format(wanted_format(job), dataset.shape, amp, context.device, shards)
-    test, prepare = reader(dataset, cache)("test"), preparation(job, dataset, False, layout)
-    return dataset, test, prepare, layout
-
-
 def begin(job: DictConfig) -> tuple[Parallel, Amp]:
     """Set up this process for `job`: malloc and kernels; build its strategy and precision."""
     parallel: Parallel = make(job.parallel, "parallel")

@@ -25,6 +25,7 @@ from ninefold.checkpoint.weights import (
 from ninefold.config import untrusted
 from ninefold.config.spec import RunSpec
 from ninefold.dataset import Examples
+from ninefold.dataset.cache import reader
 from ninefold.engine import evaluation
 from ninefold.engine.amp import verify
 from ninefold.engine.parallel import Parallel, RankContext, device_names
@@ -36,7 +37,7 @@ from ninefold.places import CONF
 from ninefold.secrets import redact, redacted
 from ninefold.train import build
 from ninefold.train.initial import copy_into
-from ninefold.train.kernels import require_one_kind
+from ninefold.train.kernels import memory_format, require_one_kind
 from ninefold.train.run import environment_of
 
 ASSUMED = {"amp": "fp32", "task": "classification"}  # of a file without a configuration
@@ -62,9 +63,12 @@ def evaluate(spec: RunSpec) -> None:
             found.tell()
         found.require_complete(wanted.load.partial)
         found.require_finite()
-        dataset, examples, prepare, layout = build.examples_and_preparation(
-            job, amp, context, spec.cache, parallel.shards
+        dataset = build.built_dataset(job, context, "test")
+        layout = memory_format(
+            build.wanted_format(job), dataset.shape, amp, context.device, parallel.shards
         )
+        examples = reader(dataset, spec.cache)("test")
+        prepare = build.preparation(job, dataset, False, layout)
         found.model.to(memory_format=getattr(torch, layout))
         names = class_names(job, examples)
         task = found.built_task()

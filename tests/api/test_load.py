@@ -20,7 +20,6 @@ from ninefold.checkpoint.manifest import FORMAT
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import LoadReport
 from ninefold.config.job import asked, check
-from ninefold.engine.amp import Amp
 from ninefold.engine.parallel import RankContext
 from ninefold.errors import CheckpointError, ConfigError, Failure, NumericsError
 from ninefold.launch.command import composed
@@ -89,7 +88,9 @@ def test_it_computes_what_an_evaluation_does_without_the_data(tmp_path, kind):
                   "model.net.width=4", "model.net.depth=2"],
     }[kind])  # fmt: skip
     here = RankContext(0, 1, torch.device("cpu"))
-    _, examples, prepare, _ = build.examples_and_preparation(job, Amp(dtype="float32"), here, None)
+    dataset = build.built_dataset(job, here, "test")
+    examples = dataset.load("test")
+    prepare = build.preparation(job, dataset, False, "contiguous_format")
     both = (np.array(array[np.arange(4)]) for array in (examples.inputs, examples.targets))
     raw, targets = map(torch.from_numpy, both)
     model = build.network(job).eval()

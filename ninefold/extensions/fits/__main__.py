@@ -12,14 +12,23 @@ from typing import Any
 
 from ninefold.config.job import Settled, asked, check
 from ninefold.config.resolvers import file_name
-from ninefold.errors import ConfigError, Failure, Interrupted, Preempted, Refused, ResourceError
+from ninefold.errors import (
+    ConfigError,
+    Failure,
+    Interrupted,
+    Preempted,
+    Refused,
+    ResourceError,
+    require_configuration,
+)
+from ninefold.exits import exit_code_of
 from ninefold.extensions.fits import COUNT, PARTS, ROOM
 from ninefold.extensions.fits.steps import divisor, of_job
 from ninefold.files import read_json, write_json
 from ninefold.launch import events
-from ninefold.launch.command import carried_out, composed, jobs
+from ninefold.launch.command import composed, jobs
 from ninefold.launch.ready import start_importing
-from ninefold.launch.run import outcome_of, spec_of
+from ninefold.launch.run import failure_of, outcome_of, spec_of
 from ninefold.machine import count_gpus
 from ninefold.numbers import counted as in_words
 from ninefold.places import typed_as
@@ -55,14 +64,18 @@ HEAD = ("MiB a process", "weights", "gradients", "optimizer", "activations", "to
 
 def main(arguments: Sequence[str]) -> int:
     """Count what the arguments say; returns the exit code."""
-    text = HELP.format(typed_as("fits"), typed_as("train"), ROOM).rstrip()
-    return carried_out(run, arguments, STOPPED, text)
+    if {"-h", "--help"} & {*arguments}:
+        print(HELP.format(typed_as("fits"), typed_as("train"), ROOM).rstrip())
+        return 0
+    words, left = last_of_each(arguments), "nothing is left of what was written"
+    return exit_code_of(lambda: run(words), STOPPED, left, lambda error: failure_of(error, words))
 
 
 def run(arguments: Sequence[str]) -> None:
     """Raises Failure, and Refused for problems of the configuration."""
     events.connect()
     try:
+        require_configuration()
         _run(arguments)
     except Exception as error:  # as Hydra's of an option that there is none of
         events.tell_failures(outcome_of(error, arguments).failures)
