@@ -96,11 +96,6 @@ def notes(
         )
     if benchmark and context.device.type == "cpu":
         found.append("cudnn_benchmark is a no-op on a CPU: cuDNN is a library for GPUs.")
-    elif benchmark and context.replicas > context.world_size:
-        found.append(
-            "cudnn_benchmark may search again in each step here: cuDNN keeps what it found for a "
-            "thread, and each step starts new threads for the copies of the network."
-        )
     return found
 
 

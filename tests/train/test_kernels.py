@@ -1,7 +1,6 @@
 """Which kernels a network runs on: its memory layout, and how cuDNN chooses."""
 
 import json
-from dataclasses import replace
 
 import pytest
 import torch
@@ -50,15 +49,6 @@ def test_a_layout_that_depends_on_the_precision_is_a_note_of_the_cells_that_have
     assert note.startswith("model.memory_format=auto is contiguous here")
     assert kernels.notes("auto", "channels_last", False, ALONE) == []
     assert kernels.notes("contiguous_format", "contiguous_format", False, ALONE) == []
-
-
-def test_what_cudnn_tried_is_said_to_be_lost_where_each_step_starts_threads():
-    def noted(context: RankContext) -> list[str]:
-        return kernels.notes("channels_last", "channels_last", True, context)
-
-    dp = replace(ALONE, replicas=2)
-    assert [len(noted(context)) for context in (ALONE, replace(dp, world_size=2))] == [0, 0]
-    assert noted(dp)[0].startswith("cudnn_benchmark may search again in each step here")
 
 
 def test_the_models_of_conf_have_the_layout_that_auto_means_in_inputs_and_weights():
