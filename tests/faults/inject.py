@@ -72,9 +72,6 @@ class Task(Classification):
             finish_writing()
             time.sleep(float(os.environ.get("SLOW", "0")))
             self.reach("step")
-            if seen := os.environ.get("SEEN"):
-                with Path(f"{seen}.rank{own_rank()}").open("a") as file:
-                    file.write(" ".join(map(str, target.tolist())) + "\n")
         loss = super().loss(output, target)
         if self.poison:
             loss, self.__dict__["poison"] = loss * float(self.poison), ""

@@ -1,10 +1,8 @@
 """A run that was stopped and resumed ends bitwise where the uninterrupted run does."""
 
-from pathlib import Path
-
 import pytest
 
-from tests.conftest import Shell, metrics, result
+from tests.conftest import Shell, result
 from tests.faults.runs import (
     PER_EPOCH,
     STEPS,
@@ -100,42 +98,3 @@ def test_what_goes_along_with_the_weights_is_resumed_as_exactly(shell, reference
     if name.startswith("patience"):
         assert number < result(run)["steps"] < 30 * PER_EPOCH, "it did not stop early"
         assert result(run)["planned_epochs"] == 30
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("before", "after", "precision"), [(1, 2, "fp32"), (2, 1, "bf16")])
-def test_other_processes_go_on_with_the_same_examples(shell, references, before, after, precision):
-    """The sums differ in their order: losses agree within 1e-5 (fp32) and 3e-2 (bfloat16)."""
-    changes = ["+model.net.plain=true", "checkpoint.every=0", "log_every=1"]
-    options = job("ddp2", precision, *changes)
-    run = shell.folder / "run"
-    whole = shell.folder / "whole"
-    seen = {"SEEN": str(shell.folder / "seen")}
-    shell.train(*options, f"hydra.run.dir={whole}", env=seen, code=0)
-    expected = examples(shell.folder, "seen", 2)
-    env = fault(f"usr1_rank{before - 1}", "step", before - 1, 8, shell.folder / "mark")
-    env["SEEN"] = str(shell.folder / "first")
-    options[options.index("parallel.processes=2")] = f"parallel.processes={before}"
-    assert shell.train(*options, f"hydra.run.dir={run}", env=env).returncode == 75
-    stopped_at = last_step(run)
-    env = {"SEEN": str(shell.folder / "second")}
-    shell.train(*again(run), f"parallel.processes={after}", env=env, code=0)
-    found = examples(shell.folder, "first", before) + examples(shell.folder, "second", after)
-    assert len(found) == STEPS
-    assert found == expected, f"other examples, stopped at {stopped_at}"
-    tolerance = {"fp32": 1e-5, "bf16": 3e-2}[precision]
-    assert metrics(run, "loss") == pytest.approx(metrics(whole, "loss"), abs=tolerance)
-    (note,) = (note for note in result(run)["notes"] if "instead of" in note)
-    assert f"{after} process{'es' * (after > 1)} instead of {before}" in note
-
-
-def examples(folder: Path, name: str, processes: int) -> list[list[str]]:
-    """The labels of each global batch, put together from what every process saw."""
-    shards = [
-        [line.split() for line in (folder / f"{name}.rank{rank}").read_text().splitlines()]
-        for rank in range(processes)
-    ]
-    return [
-        [label for together in zip(*parts, strict=True) for label in together]
-        for parts in zip(*shards, strict=True)
-    ]
