@@ -11,7 +11,6 @@ import pickle
 import re
 import shlex
 import shutil
-import socket
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -420,38 +419,6 @@ def test_what_is_replaced_is_the_value_in_every_form_and_nothing_else(monkeypatc
 
 
 # Sockets
-
-
-@pytest.mark.slow
-def test_a_run_that_is_resumed_connects_only_where_the_command_or_conf_says(shell, trained):
-    shutil.copytree(trained, shell.folder / "run")
-    path = shell.folder / "run" / "config.yaml"
-    tree = OmegaConf.load(path)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(0)
-        uri = f"http://127.0.0.1:{server.getsockname()[1]}"
-        node = {
-            "_target_": "ninefold.extensions.trackers.mlflow.logger",
-            "experiment": "ninefold",
-            "wait": 1,
-        }
-        tree.logger = {"mlflow": {**node, "uri": uri}}
-        path.write_text(OmegaConf.to_yaml(tree))
-        done = shell.train("resume=run", "max_steps=2")
-        with pytest.raises(BlockingIOError):
-            server.accept()
-        assert done.returncode == 3
-        (line,) = done.stderr.splitlines()
-        assert line.startswith(f"error: resume=run: its configuration has logger.mlflow.uri={uri}")
-        assert line.endswith(
-            "; add trust=true if you made it, or name it, as in logger=NAME "
-            "++logger.mlflow.uri=VALUE"
-        )
-        shell.train("resume=run", "max_steps=2", "trust=true", code=0)
-        server.accept()[0].close()
-        shell.train("resume=run", "max_steps=3", "logger=quiet", code=0)
-        with pytest.raises(BlockingIOError):
-            server.accept()
 
 
 def test_a_one_host_job_listens_on_loopback_only(shell):
