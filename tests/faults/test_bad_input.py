@@ -87,6 +87,8 @@ MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
      "DDP takes none first"),
     ("loader.workers=1000000", 2, "loader.workers=1000000: ", "not allowed"),
     ("parallel=ddp launch.cpu_processes=1000000", 2, "launch.cpu_processes=1000000: ", "most 83"),
+    ("launch.cpu_processes=2 parallel=ddp batch_size=6 augment.mixup=1", 2, "batch_size=6: ",
+     "2 processes with 3 examples each"),
     # Data
     ("dataset=cifar10 dataset.root=nowhere", 4, "dataset.root=nowhere: ", "download=true"),
     ("dataset=folder dataset.root=nowhere", 4, "dataset.root=nowhere: ", "no such folder"),
@@ -104,6 +106,7 @@ MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
     # Losses
     ("task.loss={label_smoothing:0.1}", 2, "task.loss={'label_smoothing': 0.1}: ", "not allowed"),
     # Sweeps
+    ("-m optimizer.lr=0.1 seed=3", 2, "hydra.mode=MULTIRUN: ", "no key has several values"),
     ("-m seed=range(0)", 2, "seed=range(0): ", "it has no values"),
     ("-m parallel=none,ddp study.ask=[speed]", 2, "study.ask=[speed]: ", "not allowed"),
     ("-m parallel=none,ddp study.turns=1", 2, "study.turns=1: ", "not allowed"),

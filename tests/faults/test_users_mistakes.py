@@ -3,17 +3,14 @@
 Whole commands, with a model, loss, logger and dataset of a user's in a folder of her own.
 """
 
-import math
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.conftest import ROOT, Shell
+from tests.conftest import Shell
 from tests.faults.refusals import refused
 
 CODE = """
@@ -149,39 +146,16 @@ def test_an_optimizer_that_refuses_its_step_is_configuration(shell, mine, argume
     refused(train(shell, mine, "", QUIET, *arguments), 2, field)
 
 
-def test_more_processes_than_a_host_can_run_are_refused_by_their_key(shell):
-    words = ("parallel=ddp", "parallel.processes=80", "batch_size=80", "loader.workers=128")
-    refused(shell.train(*words), 2, "loader.workers=128: 80 processes with 10240 together")
-    assert list(shell.folder.iterdir()) == []
-
-
 def test_who_has_two_optimizers_is_told_of_time_steps(shell, mine):
     done = train(shell, mine, "", QUIET, "optimizer=two")
     refused(done, 2, "optimizer=two: it returns an object of type tuple", hint="time_steps")
 
 
 @pytest.mark.slow
-def test_too_few_open_files_are_told_before_anything_starts(shell):
-    command = "ulimit -n 100; exec $0 $1 parallel=ddp parallel.processes=20 batch_size=20"
-    process = shell.spawn(["bash", "-c", command, sys.executable, str(ROOT / "train.py")])
-    out, err = process.communicate(timeout=120)
-    done = subprocess.CompletedProcess(command, process.returncode, out, err)
-    refused(done, 2, "parallel.processes=20: too many for one command", hint="raise ulimit -n")
-    assert os.listdir(shell.folder) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "field"),
-    [
-        ("features.0.weight", math.nan, "ckpt={}: features.0.weight in it is not finite"),
-        pytest.param("features.0.weight", 1e38, "test_loss=nan: not finite", marks=SLOW),
-    ],
-)  # fmt: skip
-def test_an_evaluation_without_a_finite_figure_is_numerics(shell, trained, name, value, field):
+def test_an_evaluation_without_a_finite_figure_is_numerics(shell, trained):
     content: dict[str, Any] = torch.load(trained / "checkpoints" / "last.pt", weights_only=True)
-    assert name in content["model"], list(content["model"])
-    content["model"][name][0] = value
+    content["model"]["features.0.weight"][0] = 1e38
     torch.save(content, shell.folder / "odd.pt")
     done = shell.evaluate("ckpt=odd.pt", "hydra.run.dir=evaluation")
-    refused(done, 6, field.format(shell.folder / "odd.pt"))
+    refused(done, 6, "test_loss=nan: not finite")
     assert not (shell.folder / "evaluation" / "evaluation.json").exists()

@@ -142,12 +142,3 @@ def test_a_study_of_values_goes_on_until_they_are_compared_with_each_other(tmp_p
         path.unlink()
     look = study.look_at(*report.read_runs(tmp_path), "best")
     assert (look.decided, look.left) == (known, None)
-
-
-@pytest.mark.parametrize("words", [["--multirun"], ["-m", "optimizer.lr=0.1", "seed=3"]])
-def test_multirun_without_several_values_is_an_error_in_one_line(shell, words):
-    done = shell.train(*words)
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: hydra.mode=MULTIRUN: no key has several values; ")
-    assert done.stderr.count("\n") == 1
-    assert not list(shell.folder.iterdir())
