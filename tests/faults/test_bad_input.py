@@ -103,6 +103,9 @@ MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
      "dataset.cache_dir=null: ", "a folder is"),
     ("task=segmentation dataset=masks dataset.root=older dataset.ignore=11 task.ignore=0", 2,
      "task.ignore=0: ", "the same number"),
+    ("init=none.pt", 3, "init=none.pt: ", "no such checkpoint"),
+    ("init=none.pt model=torchvision model.net.weights=DEFAULT", 2, "init=none.pt: ",
+     "one of the two is allowed"),
     # Losses
     ("task.loss={label_smoothing:0.1}", 2, "task.loss={'label_smoothing': 0.1}: ", "not allowed"),
     # Sweeps

@@ -33,23 +33,6 @@ def differing(one: dict[str, Tensor], other: dict[str, Tensor]) -> set[str]:
     return {name for name in one if not torch.equal(one[name], other[name])}
 
 
-WRONG: list[tuple[list[str], int, str]] = [
-    (["freeze=[layr1]"], 2, "freeze=[layr1]: no parameter begins so; did you mean layer1?; "),
-    (["init=none.pt"], 3, "init=none.pt: no such checkpoint; looked for "),
-    (["init=none.pt", "model.net.weights=DEFAULT"], 2,
-     "init=none.pt: model.net.weights=DEFAULT names weights too; one of the two is allowed; "),
-]  # fmt: skip
-
-
-def test_what_cannot_be_meant_is_one_line(shell):
-    job = ["train.py", "model=torchvision", "model.input_size=32", *SMALL, "launch.inline=true"]
-    outcomes = one_after_another(shell, *([*job, *given] for given, _, _ in WRONG))
-    for done, (_, code, said) in zip(outcomes, WRONG, strict=True):
-        assert done.returncode == code
-        (line,) = done.stderr.splitlines()
-        assert line.startswith(f"error: {said}")
-
-
 # Pretrained weights
 
 

@@ -24,6 +24,11 @@ def test_a_prefix_freezes_what_is_below_it_and_not_what_begins_alike():
     assert freeze(model, None) == freeze(model, []) == []
 
 
+def test_a_prefix_of_no_parameter_is_refused_by_name_of_the_nearest():
+    with pytest.raises(ConfigError, match="no parameter begins so; did you mean layer1"):
+        freeze(resnet18(), ["layr1"])
+
+
 def test_a_group_of_frozen_parameters_is_refused():
     model = resnet18()
     freeze(model, ["layer1"])
