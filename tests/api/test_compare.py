@@ -78,9 +78,7 @@ def as_file(shell: Shell, code: str) -> list[str]:
 
 
 def ran(shell: Shell, code: str) -> subprocess.CompletedProcess[str]:
-    done = shell.run(*as_file(shell, code), env=environment())
-    assert done.returncode == 0, done.stderr
-    return done
+    return shell.run(*as_file(shell, code), env=environment(), code=0)
 
 
 @pytest.mark.parametrize(("how", "call"), [("script.py", SHOWN), ("-c", IN_A_THREAD), ("-", SHOWN)])

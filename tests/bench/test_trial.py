@@ -161,8 +161,9 @@ def hooked(shell, text: str, change: str, *arguments: str) -> str:
     (shell.folder / "train.py").write_text(text)
     hook = {"NINEFOLD_BENCH": str(shell.folder / "hook"), "NINEFOLD_BENCH_CHANGES": change}
     once = {"TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "2"}
-    done = shell.run("train.py", *arguments, env={**hook, **once, "PYTHONPATH": str(INJECT)})
-    assert done.returncode == 0, done.stderr
+    done = shell.run(
+        "train.py", *arguments, env={**hook, **once, "PYTHONPATH": str(INJECT)}, code=0
+    )
     return str(done.stdout)
 
 
@@ -383,8 +384,7 @@ def test_items_that_wait_are_read_by_workers_in_the_line_that_is_named(shell):
     (shell.folder / "train.py").write_text(SLOW_ITEMS)
     file = shell.folder / "found.json"
     options = ("--try", "--minutes=2.5", f"--json={file}", f"{sys.executable} train.py")
-    done = shell.run("-m", "ninefold", "bench", "-v", *options)
-    assert done.returncode == 0, done.stderr
+    done = shell.run("-m", "ninefold", "bench", "-v", *options, code=0)
     line = rf"num_workers=\d, persistent_workers=True\), train.py:{LOADER_LINE}"
     assert re.search(
         rf"Loading with \d workers? it is .*: DataLoader\(\.\.\., {line}\.", done.stdout

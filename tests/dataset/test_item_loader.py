@@ -294,8 +294,7 @@ def test_a_process_that_an_item_forks_is_not_left(shell):
     ("how", "code", "said"), [("kill", 5, "killed (SIGKILL); most of"), ("crash", 4, "SIGSEGV; ")]
 )
 def test_a_worker_that_ends_is_one_line_and_a_crash_leaves_its_stack(shell, how, code, said):
-    done = shell.train(*job(f"Failing, how: {how}"), "hydra.run.dir=run")
-    assert done.returncode == code
+    done = shell.train(*job(f"Failing, how: {how}"), "hydra.run.dir=run", code=code)
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: loader.workers=2: a worker process ")
     assert said in line

@@ -42,8 +42,7 @@ def interrupt(shell: Shell, options: list[str], strategy: str, phase: str, numbe
     mark = shell.folder / f"mark-{phase}-{number}"
     rank = 1 if strategy == "ddp2" else 0
     env = fault(f"usr1_rank{rank}", phase, rank, number, mark)
-    done = shell.train(*options, env=env)
-    assert done.returncode == 75, done.stderr
+    done = shell.train(*options, env=env, code=75)
     assert done.stderr.count("\n") == 1
     assert fired(mark) == 1
 

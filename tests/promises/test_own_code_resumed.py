@@ -156,8 +156,7 @@ def test_groups_in_another_order_than_the_checkpoints_are_refused(shell):
     given = OWN["optimizer"]
     options = [*given, *JOB, *STRATEGY["none"], "max_steps=2", "hydra.run.dir=run"]
     shell.train(*options, env={"ORDER": "1"}, code=0)
-    done = shell.train("resume=run", *given, "max_steps=4", env={"ORDER": "-1"})
-    assert done.returncode == 3, done.stderr
+    done = shell.train("resume=run", *given, "max_steps=4", env={"ORDER": "-1"}, code=3)
     assert "its optimizer has other groups of parameters, or in another order; " in done.stderr
     assert done.stderr.count("\n") == 1
     shell.train("resume=run", *given, "max_steps=4", env={"ORDER": "1"}, code=0)
