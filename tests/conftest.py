@@ -9,7 +9,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -88,15 +88,20 @@ class Shell:
         self, *command: str, code: int | None = None, **options: Any
     ) -> subprocess.CompletedProcess[str]:
         """Run a command to its end. code: the exit code that it must have."""
-        process = self.start(*command, **options)
+        return self.finish(self.start(*command, **options), code)
+
+    def finish(
+        self, process: subprocess.Popen[str] | Forked, code: int | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Wait for the end of a command. code: the exit code that it must have."""
         try:
             stdout, stderr = process.communicate(timeout=self.seconds)
         except subprocess.TimeoutExpired:
             end(self.processes())
             stdout, stderr = process.communicate(timeout=30)
-            pytest.fail(f"{command} did not end in {self.seconds} s:\n{stdout}\n{stderr}")
+            pytest.fail(f"{process.args} did not end in {self.seconds} s:\n{stdout}\n{stderr}")
         assert code in (None, process.returncode), stderr
-        return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
     def train(self, *overrides: str, **options: Any) -> subprocess.CompletedProcess[str]:
         return self.run(str(ROOT / "train.py"), *overrides, **options)
@@ -255,14 +260,22 @@ def ended_are_waited_for(popens: WeakSet[subprocess.Popen[Any]]) -> Iterator[Non
         process.poll()
 
 
+@contextmanager
+def launched(folder: Path) -> Iterator[Shell]:
+    """A shell in `folder`; it is an error if it leaves a process behind."""
+    shell = Shell(folder)
+    try:
+        yield shell
+        assert not (left := shell.survivors()), f"processes left behind: {left}"
+    finally:
+        end(shell.processes())
+
+
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
     """A shell in an empty folder; the test fails if it leaves a process behind."""
-    shell = Shell(tmp_path)
-    yield shell
-    left = shell.survivors()
-    end(left)
-    assert not left, f"processes left behind: {left}"
+    with launched(tmp_path) as shell:
+        yield shell
 
 
 def result(folder: Path) -> dict[str, Any]:

@@ -100,7 +100,6 @@ def test_a_kernel_shows_the_answer_and_stays_as_it_was(place: Path, shell: Shell
     assert done[3]["outputs"][-1]["data"]["text/plain"] == "True"
     assert "return self.fc(rows).nothing" in done[4]["outputs"][-1]["text"]
     assert "Cell In[5], line 3" in done[4]["outputs"][-1]["text"]
-    assert not shell.survivors()
 
 
 def test_the_notebook_of_the_documentation_shows_what_it_does(place: Path) -> None:

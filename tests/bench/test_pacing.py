@@ -61,7 +61,6 @@ def test_steps_that_wait_for_a_deadline_get_no_verdict_and_a_line_says_what_does
     assert [each["catches_up"] for each in found["commands"]] == [True, False]
     assert [(pair["low"], pair["verdict"]) for pair in found["pairs"]] == [(None, "too few rounds")]
     assert "Not decided: " in (scripts.folder / "found.md").read_text()
-    assert scripts.survivors() == []
 
 
 @pytest.mark.slow

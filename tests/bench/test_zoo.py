@@ -46,7 +46,6 @@ def test_a_script_takes_turns_with_a_copy_of_itself(shell: Shell, kind: str) -> 
     if kind == "averaging":  # in each step
         assert told["not_counted"].get("a block without gradients", {"steps": 0})["steps"] < 20
     assert not told["catches_up"]
-    assert shell.survivors() == []
 
 
 @pytest.mark.parametrize("kind", ["plain", "workers", "evaluating", "ranks"])

@@ -90,8 +90,7 @@ def test_a_signal_while_packing_leaves_nothing(shell, photos):
     process = shell.start(*PACK, env=ENV)
     wait_for_packing(shell.folder / "cache", process)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes of the command
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130, stderr
+    stderr = shell.finish(process, code=130).stderr
     assert re.fullmatch(r"error: signal=SIGINT: .*; .*; .*\n", stderr), stderr
     assert left(shell.folder / "cache") == []
     assert not shell.survivors()

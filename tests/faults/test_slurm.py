@@ -51,18 +51,16 @@ class Login(Shell):
         typed = self.cluster.on("nodea", *command, folder=self.folder)
         return super().spawn(typed, env=env, **options)
 
-    def type(self, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        process = self.spawn(command, **options)
-        stdout, stderr = process.communicate(timeout=400)
-        return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+    def type(
+        self, *command: str, code: int = 0, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
+        return self.finish(self.spawn(command, **options), code)
 
     def sbatch(self, options: str, script: str, env: Mapping[str, str] | None = None) -> str:
         """Hand in a batch script; returns the job's number."""
         (self.folder / "job.sh").write_text(f"#!/bin/bash\n{script}\n")
         words = ["--parsable", "--output=job-%j.log", "--open-mode=append", *options.split()]
-        done = self.type("sbatch", *words, "job.sh", env=env or {})
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        return self.type("sbatch", *words, "job.sh", env=env or {}).stdout.strip()
 
     def ended(self, job: str, restarts: str = "0") -> None:
         """Wait until a job has completed; it must have been restarted so often."""
@@ -84,7 +82,7 @@ def nodes() -> Iterator[Cluster]:
 @pytest.fixture
 def login(tmp_path: Path, nodes: Cluster) -> Iterator[Login]:
     """A shell on nodea; the test fails if it leaves a job or a process behind."""
-    shell = Login(tmp_path, cluster=nodes)
+    shell = Login(tmp_path, seconds=400, cluster=nodes)
     yield shell
     left = [] if nodes.running() else shell.survivors()
     nodes.clear()
@@ -117,7 +115,6 @@ def test_runs_are_bitwise_equal_however_slurm_starts_them(login, references, opt
 
 def test_a_shell_of_salloc_is_one_command_which_starts_its_processes_itself(login):
     done = login.type("salloc", "-Q", "-N2", "-n4", *TRAIN, *TWO)
-    assert done.returncode == 0, done.stderr
     assert result(login.folder / "run")["processes"] == 2
     assert done.stdout.count("  folder /") == 1
 
@@ -128,8 +125,7 @@ def test_a_shell_of_salloc_is_one_command_which_starts_its_processes_itself(logi
 def test_exit_codes_come_to_srun_unchanged(login, code, overrides, fault):
     env = {"FAULT": fault, "FAULT_MARK": str(login.folder / "mark")} if fault else {}
     srun = ["srun", "-N2", "-n2", "--kill-on-bad-exit=0"]
-    done = login.type(*srun, *TRAIN, *TWO, *overrides, env=env)
-    assert done.returncode == code, done.stderr
+    done = login.type(*srun, *TRAIN, *TWO, *overrides, env=env, code=code)
     assert len(set(own_lines(done.stderr))) == 1, done.stderr
 
 
@@ -137,9 +133,8 @@ def test_a_signal_to_a_step_saves_and_is_the_exit_code_of_srun(login):
     process = login.spawn(["srun", "-N2", "-n2", *TRAIN, *TWO], env=SLOW)
     wait_until(lambda: login.saved, process=process)
     login.cluster.run("scancel", "--signal=USR1", login.cluster.run("squeue", "-ho%A").strip())
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 75, stderr
-    (line,) = set(own_lines(stderr))
+    done = login.finish(process, code=75)
+    (line,) = set(own_lines(done.stderr))
     assert f"it is saved at step {last_step(login.folder / 'run')}" in line
     assert result(login.folder / "run")["exit_code"] == 75
 
@@ -180,8 +175,7 @@ SUBMITIT = [
 
 
 def test_submitit_runs_a_sweep_whose_jobs_have_several_tasks(login):
-    done = login.type(*SUBMITIT, "parallel.processes=2", "amp=fp32,autocast", "max_steps=4")
-    assert done.returncode == 0, done.stderr
+    login.type(*SUBMITIT, "parallel.processes=2", "amp=fp32,autocast", "max_steps=4")
     runs = [result(path.parent) for path in login.folder.glob("sweep/[0-9]*/result.json")]
     assert [(run["status"], run["processes"]) for run in runs] == [("ok", 2)] * 2
     assert (login.folder / "sweep" / "report" / "report.md").exists()
@@ -193,8 +187,7 @@ def test_a_job_that_submitit_requeues_goes_on(login, references):
     (job,) = login.cluster.run("squeue", "--noheader", "--array", "--format=%i").split()
     login.cluster.run("scancel", "--signal=USR2", job)
     login.cluster.wait(job, "COMPLETED", "FAILED")
-    _, stderr = process.communicate(timeout=240)
-    assert process.returncode == 0, stderr
+    login.finish(process, code=0)
     assert login.cluster.state(job)["Restarts"] == "1"
     (run,) = (login.folder / "sweep").glob("[0-9]*/")
     assert equal(run, references)

@@ -156,7 +156,6 @@ def test_a_process_that_leaves_ends_the_run_and_is_named_by_its_rank(shell, mode
         assert run.stderr().startswith(f"error: rank={rank}: "), run.stderr()
     assert not re.search("signal|SIGTERM|result.json", run.stderr()), run.stderr()
     assert result(run.folder)["status"] == "failed"
-    assert not shell.survivors()
 
 
 # Processes and threads that a step leaves running, and a logger that does not close
@@ -214,7 +213,6 @@ def test_what_users_code_forks_twice_ends_with_the_run(shell):
     assert run.end() == 0, run.stderr()
     assert (run.said, run.stderr()) == (1, "")  # the exit code of the child
     assert len(metrics(run.folder, "loss")) == LAST
-    assert not shell.survivors()
 
 
 def test_an_exception_that_cannot_be_shown_is_one_line_and_leaves_no_file(shell, temporary):
@@ -244,7 +242,6 @@ def test_a_pool_of_processes_can_be_made_and_ended_wherever_users_do(shell, wher
     assert run.end() == 0, run.stderr()
     assert run.said == "scanned"
     assert run.stderr() == ""
-    assert not shell.survivors()
 
 
 # Signals

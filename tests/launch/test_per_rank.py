@@ -6,7 +6,6 @@ tests/faults/test_hosts.py.
 
 import json
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 
 from ninefold.errors import ConfigError, DataError
 from ninefold.launch.per_rank import RankFacts, hosts_of, require_equal, timeout_of
-from tests.conftest import ROOT, Shell, result
+from tests.conftest import ROOT, Shell, launched, result
 from tests.dataset.kit import photos
 
 # Agreeing
@@ -76,11 +75,9 @@ def two(run: Path, *more: str, **case: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, Any]]]:
+def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """How each case ended, and where."""
     folder = tmp_path_factory.mktemp("ranks")
-    shell = Shell(folder)
-
     (folder / "start" / "run.rank1.log").mkdir(parents=True)  # where rank 1 writes its log
     cases = {
         "arguments": two(folder / "arguments", only=["seed=7"]),
@@ -97,8 +94,8 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict
     for rank in (0, 1):
         run = folder / f"rank{rank}"
         cases[run.name] = two(run, kill=rank, when=str(run / "checkpoints/manifest.json"))
-    yield folder, ends_of(shell, cases)
-    assert not shell.survivors()
+    with launched(folder) as shell:
+        return folder, ends_of(shell, cases)
 
 
 def ends_of(shell: Shell, cases: dict[str, Any]) -> dict[str, Any]:

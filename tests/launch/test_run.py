@@ -5,15 +5,13 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from benchmarks import ours
 from ninefold.errors import ConfigError
-from tests.conftest import ROOT, Shell, metrics, only_run, result, wait_until
+from tests.conftest import ROOT, Shell, launched, metrics, only_run, result, wait_until
 from tests.faults.runs import last_step
 from tests.terminal import in_terminal, shown
 
@@ -41,24 +39,6 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
     wait_until(lambda: any(found.stat().st_size for found in Path("/").glob(pattern)), process)
 
 
-def end(process: subprocess.Popen[str]) -> Done:
-    """Its exit code and all that it said."""
-    stdout, stderr = process.communicate(timeout=120)
-    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
-
-
-@contextmanager
-def launched(folder: Path) -> Iterator[Shell]:
-    """A shell in `folder`; it is an error if it leaves a process behind."""
-    shell = Shell(folder)
-    try:
-        yield shell
-        assert not shell.survivors()
-    finally:
-        for pid in shell.processes():
-            os.kill(pid, signal.SIGKILL)
-
-
 def ignore_hangup() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
@@ -74,8 +54,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shell, Done]:
         wait_for(shell.folder / "outputs/runs/*/metrics.jsonl", process)
         assert process.poll() is None
         os.killpg(process.pid, signal.SIGHUP)
-        done = end(process)
-        return shell, done
+        return shell, shell.finish(process)
 
 
 def test_a_run_folder_holds_what_was_promised_and_learns_the_digits(whole):
@@ -124,7 +103,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Done, s
         line = process.stderr.readline()
         third = shell.folder / "s" / "2_ddp_fp32_seed0" / "result.json"
         assert not third.exists(), "the error came only after the next cell had run"
-        done = end(process)
+        done = shell.finish(process)
         return sorted((shell.folder / "s").glob("*_ddp_*")), done, line
 
 
@@ -179,7 +158,7 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done, str, 
         )  # fmt: skip
         wait_for(shell.folder / "run/checkpoints/last.pt", process)
         os.killpg(process.pid, signal.SIGINT)  # what a terminal does: every process gets it
-        first = end(process)
+        first = shell.finish(process)
         assert not shell.survivors()
         run = shell.folder / "run"
         status = result(run)["status"]
@@ -205,7 +184,7 @@ def test_a_resumed_run_that_fails_does_not_keep_the_result_of_before(shell, resu
     wait_until(lambda: last_step(run) != before, process)
     assert not (run / "result.json").exists()
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    shell.finish(process)
     found = result(run)
     assert (found["status"], found["amp"], found["seed"]) == ("preempted", "scaler", 3)
 
@@ -216,10 +195,9 @@ def test_a_forkserver_that_is_killed_takes_its_workers_along_and_is_named(shell)
     worker = max(shell.processes())
     status = Path(f"/proc/{worker}/status").read_text()
     os.kill(int(status.partition("PPid:\t")[2].split()[0]), signal.SIGKILL)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 5
-    assert stderr.startswith("error: forkserver=killed:")
-    assert stderr.count("\n") == 1
+    done = shell.finish(process, code=5)
+    assert done.stderr.startswith("error: forkserver=killed:")
+    assert done.stderr.count("\n") == 1
 
 
 LOOKS = (

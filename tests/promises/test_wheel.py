@@ -193,9 +193,8 @@ def test_a_comparison_prints_lines_that_train_and_resume_when_they_are_pasted(sh
     )  # fmt: skip
     wait_until(lambda: list(shell.folder.glob("a study/timing/*1*/*")), process)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 130, err
-    (line,) = re.findall("^resume the study with: (.*)$", out, re.MULTILINE)
+    said = shell.finish(process, code=130).stdout
+    (line,) = re.findall("^resume the study with: (.*)$", said, re.MULTILINE)
     assert line.startswith("ninefold train -m ")
     line = line.replace("study.time_budget=10", "study.time_budget=0.1")
     done = pasted(shell, installed.bin, line)

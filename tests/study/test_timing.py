@@ -15,7 +15,7 @@ import pytest
 
 from ninefold.machine import cores
 from ninefold.tournament.neighbors import NeighborLoad
-from tests.conftest import ROOT, Shell, result, wait_until
+from tests.conftest import ROOT, Shell, launched, result, wait_until
 
 DEFAULTS = {
     "dataset.limit": "128", "batch_size": "32", "epochs": "1", "threads": "1",
@@ -89,12 +89,9 @@ def timed(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The folder in which a study of two cells has been made, and what its command said."""
-    shell = Shell(tmp_path_factory.mktemp("whole"))
-    done = shell.train(
-        *study("parallel=none,ddp", "study.pairs=all", "study.time_budget=0.3"), code=0
-    )
-    assert not shell.survivors()
-    return shell.folder, done.stdout
+    words = study("parallel=none,ddp", "study.pairs=all", "study.time_budget=0.3")
+    with launched(tmp_path_factory.mktemp("whole")) as shell:
+        return shell.folder, shell.train(*words, code=0).stdout
 
 
 def turns(folder: Path) -> dict[str, list[dict[str, object]]]:
@@ -312,14 +309,7 @@ def test_on_a_gpu_what_fails_beside_others_is_tried_once_more_alone(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "number",
-    [
-        signal.SIGINT,
-        signal.SIGTERM,
-        signal.SIGKILL,
-    ],
-)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_ends_all_processes_and_the_study_can_be_resumed(shell, number):
     process = shell.start(str(ROOT / "train.py"), *study("parallel=none,ddp", "study.turns=10000"))
     wait_until(lambda: len(list(shell.folder.glob("study/timing/0/*/run*.log"))) == 3, process)
@@ -328,9 +318,8 @@ def test_a_signal_ends_all_processes_and_the_study_can_be_resumed(shell, number)
         shell.kill(process)
     else:
         process.send_signal(number)
-        _, stderr = process.communicate(timeout=60)
-        assert process.returncode == (130 if number == signal.SIGINT else 75), stderr
-        assert len(stderr.splitlines()) == 1, stderr
+        done = shell.finish(process, code=130 if number == signal.SIGINT else 75)
+        assert len(done.stderr.splitlines()) == 1, done.stderr
         assert not shell.survivors()
     turns_of = f"study.turns={DEFAULTS['study.turns']}"
     shell.train("study.resume=study", turns_of, code=0)

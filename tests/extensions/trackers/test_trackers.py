@@ -269,7 +269,6 @@ def test_a_process_ends_although_the_server_of_its_tracker_hangs(shell, silent, 
     assert process.stdout.readline() == "closed\n"
     process.communicate(timeout=20)  # wandb's own end waits for 90 s
     assert process.returncode == 0
-    assert not shell.survivors()
 
 
 @pytest.mark.slow
