@@ -127,9 +127,7 @@ class Machine(Entries):
         return [names[start : start + 3] for start in range(0, len(names), 3)]
 
 
-class Command:
-    several, turn_seconds, processes, waits = False, 0.1, list[int](), False
-
+class Command(Each):
     def __init__(self, name: str, of: Machine) -> None:
         self.name, self._of = name, of
         self.step = {"a": 0.05, "b": 0.07, "c": 0.03}[name]
@@ -144,12 +142,6 @@ class Command:
         self.steps += turn.steps
         self._of.now += turn.steps * self.step
         return self.step
-
-    def end(self, turns: object, stretch: float | None) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def test_in_a_round_all_take_the_same_steps_in_as_many_turns_after_as_many_steps() -> None:

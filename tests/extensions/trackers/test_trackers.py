@@ -20,6 +20,7 @@ from ninefold.result import Result
 from ninefold.waits import poll_until
 from tests.conftest import ROOT, Shell
 from tests.dataset.kit import photos
+from tests.dataset.mine import Unsaid
 from tests.faults.runs import one_after_another
 
 SECRET = "canary-7f3a9c51"
@@ -183,13 +184,6 @@ def closed(logger: Tracked) -> float:
     return took
 
 
-class Untold(Exception):
-    """Fails when it is asked what it says."""
-
-    def __str__(self) -> str:
-        raise ValueError
-
-
 class Odd:
     """A client that forks, as of a library, and whose error cannot be told."""
 
@@ -197,7 +191,7 @@ class Odd:
         self.child = os.fork()
 
     def log(self, points: Sequence[Point]) -> None:
-        raise Untold
+        raise Unsaid
 
     def finish(self, status: str) -> None: ...
 
@@ -207,7 +201,7 @@ class Odd:
 def test_an_error_that_does_not_say_what_it_is_is_a_warning_and_no_fork_goes_on(tmp_path, capfd):
     client = Odd()
     assert closed(Tracked(a_run(tmp_path), "mlflow", lambda about, wait: client, 2, False)) < 10
-    told = "Untold: <str() of a Untold failed>; the run continues without it"
+    told = "Unsaid: <str() of a Unsaid failed>; the run continues without it"
     assert f"warning: logger=mlflow: {told}\n" in capfd.readouterr().err
     assert poll_until(lambda: os.waitpid(client.child, os.WNOHANG)[0], 5)
 
