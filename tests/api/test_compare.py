@@ -86,8 +86,7 @@ def test_a_script_needs_no_main_guard_and_runs_once(how: str, call: str, shell: 
     path = shell.folder / as_file(shell, DEFINED + call)[0]
     given = [how, DEFINED + call] if how == "-c" else [how]
     with path.open() as script:
-        done = shell.run(*given, stdin=script, env=environment())
-    assert done.returncode == 0, done.stderr
+        done = shell.run(*given, stdin=script, env=environment(), code=0)
     assert done.stdout.count("script begins") == 1
     assert done.stdout.count("best ") == 1
     assert "script begins" not in done.stderr
