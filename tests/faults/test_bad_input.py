@@ -87,8 +87,6 @@ MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
      "DDP takes none first"),
     ("loader.workers=1000000", 2, "loader.workers=1000000: ", "not allowed"),
     ("parallel=ddp launch.cpu_processes=1000000", 2, "launch.cpu_processes=1000000: ", "most 83"),
-    ("launch.cpu_processes=2 parallel=ddp batch_size=6 augment.mixup=1", 2, "batch_size=6: ",
-     "2 processes with 3 examples each"),
     # Data
     ("dataset=cifar10 dataset.root=nowhere", 4, "dataset.root=nowhere: ", "download=true"),
     ("dataset=folder dataset.root=nowhere", 4, "dataset.root=nowhere: ", "no such folder"),
