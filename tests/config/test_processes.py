@@ -35,3 +35,5 @@ def test_on_a_cpu_ddp_has_two_processes_unless_it_is_told_otherwise():
     assert ours.job(*job, "launch.cpu_processes=1").processes == 1
     with pytest.raises(ConfigError, match="batch_size=63: does not divide by 2 processes"):
         ours.job(*job, "batch_size=63")
+    with pytest.raises(ConfigError, match="batch_size=6: 2 processes with 3 examples each"):
+        ours.job(*job, "batch_size=6", "augment.mixup=1")  # which mixes pairs

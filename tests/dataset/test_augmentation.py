@@ -108,10 +108,3 @@ def test_items_of_several_inputs_are_refused_where_they_would_be_augmented(shell
     words = ("--config-dir=conf", "model=joined", "batch_size=16", "dataset=mapped")
     data = (f"dataset.train={node}", f"dataset.test={node}", "dataset.classes=5")
     refused(shell.train(*words, *data, asked), 2, f"{asked}: ")
-
-
-def test_images_of_a_process_that_make_no_pairs_are_refused_before_the_start(shell):
-    two = ("batch_size=6", "parallel=ddp", "launch.cpu_processes=2", "hydra.run.dir=run")
-    done = shell.train("augment.mixup=1", *two)
-    refused(done, 2, "batch_size=6: 2 processes with 3 examples each")
-    assert not (shell.folder / "run").exists()
