@@ -37,7 +37,10 @@ KEY, RESUMED = "like", "study.resume"
 # What was for that one study or run alone.
 LEFT_OUT = ("hydra", "resume", "numerics", "profile", "dataset.download", *rules.COMMAND_SECTIONS)
 # What was for that one command alone, of those that go on with a study.
-OF_COMMAND = (KEY, RESUMED, "trust", "hydra.mode", "hydra.sweep.dir", search_path.SEARCHED)
+OF_COMMAND = (
+    *(KEY, RESUMED, "trust", "dataset.download"),
+    *("hydra.mode", "hydra.sweep.dir", search_path.SEARCHED),
+)
 PATHS = ("dataset.root", "dataset.cache_dir", "init")  # of one that was typed elsewhere
 ONE_RUN = ("hydra.mode=RUN", "~study")  # of an experiment that describes a study
 

@@ -119,7 +119,7 @@ def test_a_strangers_words_choose_nothing_but_options_numbers_and_listed_choices
 
 def test_a_study_that_goes_on_has_all_words_that_began_it_and_those_of_the_command(tmp_path):
     own = ["parallel=none,ddp", "epochs=1", "study.ask=[time]", "numerics=3", "seed=0,1"]
-    alone = ["like=other", "trust=true", "hydra.sweep.dir=x"]
+    alone = ["like=other", "trust=true", "hydra.sweep.dir=x", "dataset.download=true"]
     folder = made(tmp_path, *own, *alone)
     resumes = f"study.resume={folder}"
     assert expanded([resumes, "seed=0,1,2"]) == ["-m", *own[:4], resumes, "seed=0,1,2"]
