@@ -12,7 +12,7 @@ import functools
 from collections.abc import Iterable, Sequence
 
 from hydra._internal.callbacks import Callbacks
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_automatic_config_search_path, get_args_parser
@@ -26,6 +26,7 @@ __all__ = [
     "Hydra",
     "create_automatic_config_search_path",
     "get_args_parser",
+    "get_overrides_dirname",
     "parsed",
     "split",
 ]

@@ -57,6 +57,8 @@ def test_a_key_that_results_do_not_record_cannot_be_swept(key):
     for swept in (f"{key}=a,b", f"++{key}=choice(a,b)"):  # whichever sweeper it is for
         (failure,) = odd_options(OverridesParser.create().parse_overrides(["seed=1,2", swept]))
         assert "its runs would be one configuration" in str(failure)
+        parse = OverridesParser.create().parse_overrides
+        assert odd_options(parse([swept, f"{swept.partition('=')[0]}=a"])) == []  # the last counts
 
 
 def test_a_swept_mapping_is_recorded_in_the_results(made):
@@ -163,10 +165,22 @@ def test_a_run_is_composed_as_by_hydra(loader):
             assert OmegaConf.is_struct(config)
 
 
-def test_a_run_that_is_composed_again_is_the_same_whatever_was_done_to_it(loader, monkeypatch):
+def test_runs_that_differ_in_values_are_composed_once(loader, monkeypatch):
     sweep = loader.load_configuration("train", [], RunMode.MULTIRUN)
-    compose, run = Composer(loader, sweep), ["parallel=ddp", "seed=1"]
-    first = compose(run)
-    text, first.seed = OmegaConf.to_yaml(first), 2
-    monkeypatch.setattr(loader, "load_sweep_config", None)  # not composed a second time
-    assert OmegaConf.to_yaml(compose(run)) == text
+    composed: list[list[str]] = []
+    real = loader.load_sweep_config
+
+    def load_sweep_config(master: DictConfig, overrides: list[str]) -> DictConfig:
+        composed.append(overrides)
+        return real(master, overrides)
+
+    monkeypatch.setattr(loader, "load_sweep_config", load_sweep_config)
+    compose = Composer(loader, sweep)
+    for seed in range(5):
+        for lr in (0.1, 0.2):
+            shape = [seed + 1, 8, 8]
+            config = compose(
+                [f"seed={seed}", "parallel=ddp", f"optimizer.lr={lr}", f"dataset.shape={shape}"]
+            )
+            assert (config.seed, config.optimizer.lr, config.dataset.shape) == (seed, lr, shape)
+    assert composed == [["parallel=ddp"]]
