@@ -1,6 +1,6 @@
 """What training frameworks call things: variables of the environment, arguments, lines to write.
 
-tests/frameworks holds them against the frameworks.
+tests/frameworks holds what bench sets against the frameworks; nothing holds the lines to write.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ from typing import Any
 from ninefold import report as reports
 from ninefold.answer.cell import PLAIN, Cell
 from ninefold.answer.measures import SCORE_KEY
-from ninefold.answer.rounds import STOPPED
+from ninefold.answer.rounds import STOPPED, is_unfinished
 from ninefold.answer.runs import Run
 from ninefold.answer.screen import ROWS, more_notes, screen
 from ninefold.answer.words import content
-from ninefold.api import NOTES, running
+from ninefold.api import COMMAND, NOTES, running
 from ninefold.api.show import in_arguments, source_line
 from ninefold.errors import ConfigError, one_line
 from ninefold.files import read_json
@@ -64,8 +64,9 @@ class Answer:
         self._next = [answer.next_command] if answer.next_command else []
         ended = [run for run in report.runs if run.status not in STOPPED]
         self.failed = {str(run.cell): self._why(run) for run in ended if run.status != "ok"}
-        if len(ended) < len(report.runs):
-            self._notes.insert(0, "It was interrupted, or still runs: resume() goes on with it.")
+        if is_unfinished(self._read.recording.sweep, report.runs):
+            go_on = "resume()" if (self.folder / COMMAND).exists() else "study.resume=FOLDER"
+            self._notes.insert(0, f"It was interrupted, or still runs: {go_on} goes on with it.")
         group = report.groups[0] if report.groups else None
         self._table = None if group is None else results(group)
         self._control = group.control if group else ""
@@ -111,7 +112,8 @@ class Answer:
         if found is None:
             wrong = f"there is nothing to set: {self.sentence}"
             allowed = "an answer that is decided for one device, dp or ddp has settings"
-            raise ConfigError("folder", self.folder, wrong, allowed, "go on with the study")
+            do = "train with its command" if self.train else "go on with the study"
+            raise ConfigError("folder", self.folder, wrong, allowed, do)
         return str(found)
 
     def rows(self) -> list[Row]:

@@ -86,6 +86,8 @@ def compare(
     _require_possible()
     if at_most is not None:
         check_number("at_most", at_most, MAX_TIME)
+    if seeds < 1:
+        raise ConfigError("seeds", seeds, "no run has one", "1 or more are allowed", "raise it")
     if ask is None:
         ask = ["time"] if test is None else ["time", "score"]
     ask = listed(ask)

@@ -38,7 +38,7 @@ def run(command: Sequence[str], place: Path, at_most: float | None, show: bool) 
         )
     except KeyboardInterrupt:
         known = "nothing is measured yet"
-        if (place / STUDY).exists():
+        if (place / STUDY).exists() and any(place.rglob("config.yaml")):  # of a run
             known = f"ninefold.Answer({str(place)!r}) has what is known, and resume() of it goes on"
         raise KeyboardInterrupt(f"nothing of it runs any more; {known}") from None
     finally:

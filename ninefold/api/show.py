@@ -25,8 +25,8 @@ ARGUMENTS = {
     "task": "loss",
     "task.loss": "loss",
 }
-KEY = r"\b[a-z_]+(?:\.[a-z_]+)+\b"
-OWN_NAME = r"\b(\w+)-[0-9a-f]{12}\b"  # of a task: it has a part of what its objects are
+KEY = r"\b(?:task(?==)|[a-z_]+(?:\.[a-z_]+)+)\b"
+OWN_NAME = r"\b(\w+)-[0-9a-f]{12}\b"  # of a task, with the hash at its end
 
 
 class Notebook:
@@ -75,10 +75,13 @@ def explained(failure: Failure) -> Failure:
 
 
 def in_arguments(text: str) -> str:
-    """`text` of the command: its keys as the arguments that give them, others as overrides."""
+    """`text` of the command: its keys as the arguments that give them, `set KEY=WORD` as overrides.
+
+    So `set optimizer.fused=false` becomes `pass overrides=['optimizer.fused=false']`.
+    """
     text = re.sub(OWN_NAME, r"\1", text)
     text = re.sub(KEY, lambda found: ARGUMENTS.get(found[0], found[0]), text)
-    return re.sub(rf"\bset ({KEY}=\w+)", r"pass overrides=['\1']", text)
+    return re.sub(rf"\bset ((?:on_nonfinite|{KEY})=\w+)", r"pass overrides=['\1']", text)
 
 
 def source_line(text: str) -> str | None:

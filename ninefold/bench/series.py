@@ -80,8 +80,11 @@ def opened(path: Path | None) -> Iterator[Series | None]:
             wrong, do = "another bench adds a judgement to it", "start again when that has ended"
             raise ConfigError(OPTION, path, wrong, "one at a time may", do)
         try:
-            lines = filter(str.strip, read_text(path).splitlines())
+            text = read_text(path)
+            lines = filter(str.strip, text.splitlines())
             series = Series(file, [json.loads(line)["verdict"] == KEEP for line in lines])
+            if text and not text.endswith("\n"):  # as an editor may have left it
+                file.write("\n")
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
             wrong = f"it cannot be read, or a line of it is no judgement ({error})"
             raise ConfigError(OPTION, path, wrong, "JSON is expected", "name a new file") from None

@@ -49,13 +49,15 @@ ONE_RUN = ("hydra.mode=RUN", "~study")  # of an experiment that describes a stud
 class Stored:
     """What a folder says of the command that made it.
 
-    words: its overrides. tree: the configuration that was composed of them. typed_in: its working
-    directory. places: where it looked for the user's options, as in Hydra's search path.
-    options: those of each group, the composed one first, then those that it swept.
+    words: its overrides. of_hydra: those of Hydra's own section. tree: the configuration that was
+    composed of them. typed_in: its working directory. places: where it looked for the user's
+    options, as in Hydra's search path. options: those of each group, the composed one first, then
+    those that it swept.
     """
 
     folder: Path
     words: list[Override]
+    of_hydra: list[Override]
     tree: Mapping[str, Any]
     typed_in: Path
     places: list[str]
@@ -81,7 +83,7 @@ class Stored:
             text = word.input_line or ""
             return not conf_files.is_own(text) or conf_files.fits(text, choices.get(group))
 
-        return [word for word in self.words if holds(word)]
+        return [word for word in [*self.words, *(self.of_hydra if resumes else ())] if holds(word)]
 
     def paths(self, given: Sequence[Override]) -> dict[str, str]:
         """Paths that are relative to where it was typed, and not replaced by the command."""
@@ -173,7 +175,9 @@ def _read(folder: Path) -> Stored:
         job, hydra = (untrusted.parse(read_text(folder / ".hydra" / name)) for name in names)
         tree = {**job, **hydra}
     settings = tree["hydra"]
-    words = parsed([str(word) for words in settings["overrides"].values() for word in words])
+    words, of_hydra = (
+        parsed(map(str, settings["overrides"].get(kind) or ())) for kind in ("task", "hydra")
+    )
     params = (settings.get("sweeper") or {}).get("params") or {}
     runtime = settings["runtime"]
     options = {
@@ -184,7 +188,9 @@ def _read(folder: Path) -> Stored:
         if word.is_choice_sweep() and _key(word) in options:
             options[_key(word)] += word.sweep_string_iterator()
     typed_in = Path(runtime["cwd"])
-    return Stored(folder, words, tree, typed_in, list(_places(runtime, typed_in)), options)
+    return Stored(
+        folder, words, of_hydra, tree, typed_in, list(_places(runtime, typed_in)), options
+    )
 
 
 def _places(runtime: Mapping[str, Any], typed_in: Path) -> Iterator[str]:
@@ -225,7 +231,8 @@ def _key(word: Override) -> str:
 def _values(word: Override) -> list[Any]:
     """The values of a word: of a sweep each, but for an interval, which is of numbers."""
     if word.is_sweep_override():
-        return [*word.sweep_iterator()] if word.is_discrete_sweep() else []
+        values = word.sweep_iterator() if word.is_discrete_sweep() else ()
+        return [getattr(each, "text", each) for each in values]  # of what is quoted
     return [word.value()]
 
 

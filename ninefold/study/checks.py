@@ -57,7 +57,7 @@ def odd_options(overrides: Sequence[Override]) -> list[Failure]:
     They are checked before the sweep's folders are made, whose names contain the options.
     """
     found: list[Failure] = []
-    for override in overrides:
+    for override in {each.get_key_element(): each for each in overrides}.values():
         group = override.key_or_group
         if group in (*KEYS_NOT_IN_RESULT, "experiments") and override.is_sweep_override():
             values = key_and_value(override.input_line or "")[1]

@@ -186,7 +186,11 @@ def finish(folder: Path, study: str | None, runs: Runs, started: float, resumes:
 
 
 def resume_command(study: Study, argv: Sequence[str]) -> str:
-    """The command that resumes a study, whose last command had the arguments `argv`."""
+    """The command that resumes a study. argv: of its last command.
+
+    The words that began it are stored in its folder; those that a resumed one has changed are not,
+    so that they are repeated.
+    """
     folder = study.folder
     with suppress(ValueError):
         folder = folder.relative_to(Path.cwd())

@@ -137,7 +137,7 @@ class Entries(ABC):
         return []
 
     def agree(self, taken: Taken) -> Taken:
-        """Return how a turn was taken in the eyes of all that decide."""
+        """Note a turn; return it as it is to count."""
         return taken
 
     def shows(self, number: int, nth: int, left: float) -> None:  # noqa: B027

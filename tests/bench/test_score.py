@@ -137,9 +137,14 @@ def test_a_series_is_a_file_to_which_one_bench_at_a_time_adds_its_judgement(tmp_
             with pytest.raises(ConfigError, match="another bench adds"), opened(file):
                 pass
     assert said == "This series: 2 of 3 kept, of which 0.1 at most are noise in the mean."
+    file.write_text(file.read_text().rstrip())  # as an editor may leave it
     with opened(file) as series:
         assert series is not None
         assert series.level == level_of_next([True, False, True])
+        series.add(judgement(DISCARD), [Command("a"), Command("b")])
+    with opened(file) as series:
+        assert series is not None
+        assert series.kept == [True, False, True, False]
     (tmp_path / "link").symlink_to(file)
     with pytest.raises(OSError, match="symbolic link"), opened(tmp_path / "link"):
         pass

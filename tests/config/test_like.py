@@ -17,7 +17,10 @@ def made(folder: Path, *words: str, root: str | None = None, **runtime: Any) -> 
     """The folder of a sweep with these words, as Hydra and ninefold leave it."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = {
-        "overrides": {"task": list(words)},
+        "overrides": {
+            "task": [word for word in words if not word.startswith("hydra")],
+            "hydra": [word for word in words if word.startswith("hydra")],
+        },
         "runtime": {"cwd": "/there", "config_sources": [], "choices": CHOICES, **runtime},
     }
     tree = {"hydra": settings, "dataset": {"root": root}, "init": None}
@@ -100,7 +103,7 @@ def test_options_are_looked_for_where_the_study_found_them(tmp_path):
     "word",
     [
         "model.net._target_=os.system", "task.loss={_target_: os.system}", "init=/etc/passwd",
-        "+model.net.checkpoint_path=x", "hydra/launcher=x", "model=../x",
+        "+model.net.checkpoint_path=x", "model=../x",
         "model@hydra.callbacks.x=mlp", "dataset.limit='${oc.env:TOKEN}'",
         "logger.mlflow.uri=http://127.0.0.1:9", "dataset.root='${oc.create:1}'",
         "model.net.weights=DEFAULT", "scheduler={_target_: a.B}", "logger=[{_target_: a.B}]",
@@ -118,15 +121,18 @@ def test_a_strangers_words_choose_nothing_but_options_numbers_and_listed_choices
 
 
 def test_a_study_that_goes_on_has_all_words_that_began_it_and_those_of_the_command(tmp_path):
-    own = ["parallel=none,ddp", "epochs=1", "study.ask=[time]", "numerics=3", "seed=0,1"]
+    own = ["parallel=none,'ddp'", "epochs=1", "study.ask=[time]", "numerics=3", "seed=0,1"]
     alone = ["like=other", "trust=true", "hydra.sweep.dir=x", "dataset.download=true"]
     folder = made(tmp_path, *own, *alone)
     resumes = f"study.resume={folder}"
     assert expanded([resumes, "seed=0,1,2"]) == ["-m", *own[:4], resumes, "seed=0,1,2"]
     assert expanded(["-m", resumes]) == ["-m", resumes]
-    made(tmp_path, *own, "init=theirs.pt")
-    with pytest.raises(ConfigError, match=r"^error: study.resume=.*: it has init=theirs.pt"):
-        expanded([resumes])
+    for theirs in ("init=theirs.pt", "hydra/launcher=theirs"):
+        made(tmp_path, *own, theirs)
+        with pytest.raises(ConfigError, match=rf"^error: study.resume=.*: it has {theirs}"):
+            expanded([resumes])
+        assert needs_trust(folder)
+    assert words_of(folder) == ["epochs=1"]  # like= takes no launcher
 
 
 def test_plain_words_need_no_trust(tmp_path):
