@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -9,6 +10,7 @@ from torch import nn
 from ninefold.errors import (
     CheckpointError,
     ConfigError,
+    DataError,
     one_line,
     require_package,
     suggestion,
@@ -73,7 +75,7 @@ def settings(name: str) -> Any:
 
 def fetch(name: str, pretrained: bool, **others: Any) -> None:
     """Download pretrained weights, unless they are on this host. Raises ConfigError, DataError."""
-    source(settings(name), name)
+    file(settings(name), name, local=False)
 
 
 def pretrained(
@@ -91,11 +93,16 @@ def pretrained(
     of the file: only then does timm require all names to match. Raises CheckpointError, DataError.
     """
     cfg = settings(name)
-    options = {**options, "pretrained": True, "pretrained_cfg_overlay": source(cfg, name)}
+    path = file(cfg, name, local=True)
+    if path.suffix == ".npz":  # which the models of some papers read themselves
+        source: dict[str, Any] = {"file": str(path), "custom_load": True}
+    else:
+        source = {"state_dict": read(path)}
+    options = {**options, "pretrained": True, "pretrained_cfg_overlay": source}
     try:
         fitted = create(name, cfg.num_classes, channels, size, **options)
     except RuntimeError as error:
-        wrong = f"its weights do not fit timm's {name}"
+        wrong = f"the weights in {path} do not fit timm's {name}"
         do = "install another version of timm, or give init=FILE init_partial=true"
         raise CheckpointError(FIELD, "true", wrong, one_line(str(error))[:300], do) from error
     layers = cfg.classifier or ()
@@ -111,26 +118,68 @@ def pretrained(
     return Pretrained(f"timm's {name}{tag}", tensors, drawn)
 
 
-def source(cfg: Any, name: str) -> dict[str, Any]:
-    """Where timm is to take a model's weights from: tensors, or a file that the model itself reads.
+def read(path: Path) -> dict[str, Any]:
+    """The tensors in a file. Raises DataError."""
+    if path.suffix != ".safetensors":
+        return hub.read(path, FIELD, "true")
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
 
-    They are fetched unless they are on this host: those of the Hugging Face hub are in its cache.
+    try:
+        found: dict[str, Any] = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise hub.unusable(path, FIELD, "true", error) from error
+    return found
+
+
+def file(cfg: Any, name: str, local: bool) -> Path:
+    """The file of a model's weights on this host; unless `local` it is fetched if need be.
+
     Raises ConfigError, DataError.
     """
-    import timm
-
     if cfg.hf_hub_id:
-        place = filter(None, (cfg.hf_hub_id, cfg.hf_hub_filename))
-        try:
-            return {"state_dict": timm.models.load_state_dict_from_hf(*place)}
-        except Exception as error:  # of huggingface_hub, of its HTTP client, of the system
-            needed = f"{cfg.hf_hub_id} is needed once, in the cache of huggingface_hub"
-            raise hub.not_fetched(FIELD, "true", error, needed) from error
-    if not cfg.url:
+        return hub_file(cfg, local)
+    if not isinstance(cfg.url, str) or not cfg.url:
         do = "name another model, or give init=FILE"
         raise ConfigError(FIELD, "true", f"timm has no weights for {name}", "false is allowed", do)
-    hub.fetch(cfg.url, FIELD, "true")
-    path = hub.cached(cfg.url)
-    if path.suffix == ".npz":  # which the models of some papers read themselves
-        return {"file": str(path), "custom_load": True}
-    return {"state_dict": hub.read(path, FIELD, "true")}
+    if not local:
+        hub.fetch(cfg.url, FIELD, "true")
+    return hub.cached(cfg.url)
+
+
+def hub_file(cfg: Any, local: bool) -> Path:
+    """The same for a model of the Hugging Face hub, in the library's own cache."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import LocalEntryNotFoundError, RemoteEntryNotFoundError
+
+    repository, _, revision = cfg.hf_hub_id.partition("@")
+    given = cfg.hf_hub_filename or "pytorch_model.bin"
+    safe = given.replace("pytorch_model", "model").removesuffix(".bin") + ".safetensors"
+    names = [safe, given] if given.endswith(".bin") else [given]
+
+    def find(filename: str, here: bool) -> Path:
+        path = hf_hub_download(
+            repository, filename, revision=revision or None, local_files_only=here
+        )
+        return Path(path)
+
+    for filename in names:
+        try:
+            return find(filename, here=True)
+        except LocalEntryNotFoundError:
+            continue
+    if local:
+        wrong = "this host does not have the file"
+        allowed = f"the launcher of a new run fetches {names[0]} of {repository}"
+        raise DataError(FIELD, "true", wrong, allowed, "let the hosts share HF_HOME")
+    failed: Exception = FileNotFoundError(f"{repository} has none of {', '.join(names)}")
+    for filename in names:
+        try:
+            return find(filename, here=False)
+        except RemoteEntryNotFoundError as error:
+            failed = error
+        except Exception as error:  # of huggingface_hub, of its HTTP client, of the system
+            failed = error
+            break
+    needed = f"{names[0]} of {repository} is needed once, in the cache of huggingface_hub"
+    raise hub.not_fetched(FIELD, "true", failed, needed) from failed

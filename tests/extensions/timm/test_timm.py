@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ninefold.errors import CheckpointError, ConfigError, DataError
+from ninefold.errors import CheckpointError, ConfigError
 from ninefold.extensions import timm
 
 RESNET = "resnet18"
@@ -26,11 +26,6 @@ def test_a_name_that_timm_does_not_know_is_refused(name, said):
     assert str(caught.value).startswith(f"error: model.net.name={name}: {said}")
 
 
-@pytest.fixture(autouse=True)
-def offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-
-
 def hugging_face(home: Path, repository: str, name: str) -> Path:
     """Where huggingface_hub looks for a file of a repository that it has fetched before."""
     folder = home / f"models--{repository.replace('/', '--')}"
@@ -39,14 +34,6 @@ def hugging_face(home: Path, repository: str, name: str) -> Path:
     path = folder / "snapshots" / ("0" * 40) / name
     path.parent.mkdir(parents=True)
     return path
-
-
-def test_weights_that_cannot_be_fetched_say_what_is_needed(tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(
-        DataError, match=r"it could not be fetched \(.*\); timm/resnet18\S* is needed"
-    ):
-        timm.fetch(RESNET, True)
 
 
 @pytest.mark.parametrize(
