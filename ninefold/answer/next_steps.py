@@ -29,11 +29,13 @@ class NextSteps:
 
     sweep: what it recorded of itself. command: that began it, as its user may read it.
     folder: its own, if it can be resumed; empty of a recording, which has no run folders.
+    trust: whether its words need trust=true, and may be repeated with it.
     """
 
     sweep: StudyRecord
     command: str
     folder: str
+    trust: bool
 
     def surer(self, found: Decision[StudyFacts]) -> NextStep | None:
         """What measures more; None where the answer is decided, or more would not change it."""
@@ -116,7 +118,7 @@ class NextSteps:
     def _step(self, words: Mapping[str, str], minutes: float | None, text: str) -> NextStep:
         """The command that goes on with the study, with these keys; its own one of a recording."""
         if self.folder:
-            trust = {"trust": "true"} if self.sweep.trust else {}
+            trust = {"trust": "true"} if self.trust else {}
             words = {"study.resume": self.folder, **trust, **words}
             command = shlex.join(f"{key}={value}" for key, value in words.items())
             return NextStep(f"{trained_with(self.command)} {command}", minutes, text)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import ChoiceSweep, Override
 
 from ninefold.config import conf_files, rules, search_path, untrusted
 from ninefold.config.composition import flags_of
@@ -81,7 +81,8 @@ class Stored:
             if key != group and group in chosen and chosen[group] not in self.options[group]:
                 return False
             text = word.input_line or ""
-            return not conf_files.is_own(text) or conf_files.fits(text, choices.get(group))
+            own = conf_files.is_own(text)  # one of some options: of a study of any of these
+            return resumes or not own or conf_files.fits(text, choices.get(group))
 
         return [word for word in [*self.words, *(self.of_hydra if resumes else ())] if holds(word)]
 
@@ -113,7 +114,8 @@ def expanded(arguments: Sequence[str]) -> list[str]:
     found = _expanded(arguments, KEY)
     if RESUMED not in map(key_of, found) or flags_of(found).multirun:
         return found
-    return ["-m", *_expanded(found, RESUMED)]
+    resumed = _expanded(found, RESUMED)
+    return found if resumed == found else ["-m", *resumed]
 
 
 def _expanded(arguments: Sequence[str], name: str) -> list[str]:
@@ -185,7 +187,7 @@ def _read(folder: Path) -> Stored:
         for group, option in runtime["choices"].items()
     }
     for word in (*parsed(f"{key}={value}" for key, value in params.items()), *words):
-        if word.is_choice_sweep() and _key(word) in options:
+        if isinstance(word.value(), ChoiceSweep) and _key(word) in options:
             options[_key(word)] += word.sweep_string_iterator()
     typed_in = Path(runtime["cwd"])
     return Stored(
@@ -220,7 +222,9 @@ def _refused(
         )
         fetches = key.rpartition(".")[2] in untrusted.PRETRAINED and any(values)
         odd = any(list(untrusted.unknown(value, place=key)) for value in values)
-        if not plain or fetches or (odd and not chooses):
+        # Of Hydra's own section and of mappings any value may do anything.
+        deep = re.match(r"hydra\b", key) or any(isinstance(each, dict) for each in values)
+        if not plain or deep or fetches or (odd and not chooses):
             yield text
 
 
@@ -229,11 +233,13 @@ def _key(word: Override) -> str:
 
 
 def _values(word: Override) -> list[Any]:
-    """The values of a word: of a sweep each, but for an interval, which is of numbers."""
-    if word.is_sweep_override():
-        values = word.sweep_iterator() if word.is_discrete_sweep() else ()
-        return [getattr(each, "text", each) for each in values]  # of what is quoted
-    return [word.value()]
+    """The values of a word: of a sweep each, but for numbers of a range or an interval, and for
+    options of a glob.
+    """
+    value = word.value()
+    if isinstance(value, ChoiceSweep):
+        return [getattr(each, "text", each) for each in value.list]  # of what is quoted
+    return [] if word.is_sweep_override() else [value]
 
 
 def _option(word: Override) -> Any:

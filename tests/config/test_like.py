@@ -1,5 +1,6 @@
 """like=FOLDER stands for the words with which a study or a run was made; the command's win."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -121,15 +122,24 @@ def test_a_strangers_words_choose_nothing_but_options_numbers_and_listed_choices
 
 
 def test_a_study_that_goes_on_has_all_words_that_began_it_and_those_of_the_command(tmp_path):
-    own = ["parallel=none,'ddp'", "epochs=1", "study.ask=[time]", "numerics=3", "seed=0,1"]
+    own = [
+        "parallel=none,'ddp'", "parallel.find_unused_parameters=true", "epochs=1",
+        "study.ask=[time]", "numerics=3", "seed=range(0,1000000000000)",
+    ]  # fmt: skip
     alone = ["like=other", "trust=true", "hydra.sweep.dir=x", "dataset.download=true"]
     folder = made(tmp_path, *own, *alone)
     resumes = f"study.resume={folder}"
-    assert expanded([resumes, "seed=0,1,2"]) == ["-m", *own[:4], resumes, "seed=0,1,2"]
-    assert expanded(["-m", resumes]) == ["-m", resumes]
-    for theirs in ("init=theirs.pt", "hydra/launcher=theirs"):
+    assert expanded([resumes, "seed=0,1,2"]) == ["-m", *own[:5], resumes, "seed=0,1,2"]
+    for as_it_is in (["-m", resumes], ["study.resume=null"]):
+        assert expanded(as_it_is) == as_it_is
+    for theirs in (
+        "init=theirs.pt", "dataset={download:true}", "hydra.job.chdir=true",
+        "hydra/launcher=theirs",
+    ):  # fmt: skip
         made(tmp_path, *own, theirs)
-        with pytest.raises(ConfigError, match=rf"^error: study.resume=.*: it has {theirs}"):
+        with pytest.raises(
+            ConfigError, match=rf"^error: study.resume=.*: it has {re.escape(theirs)}"
+        ):
             expanded([resumes])
         assert needs_trust(folder)
     assert words_of(folder) == ["epochs=1"]  # like= takes no launcher

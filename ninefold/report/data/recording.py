@@ -69,7 +69,8 @@ class Recording:
         place = self.environment.get("report_folder")
         there = isinstance(place, str) and place.endswith("/report")
         command = (self.as_typed or self.sweep).command or ""
-        return NextSteps(self.sweep, command, str(place).removesuffix("/report") if there else "")
+        folder = str(place).removesuffix("/report") if there else ""
+        return NextSteps(self.sweep, command, folder, self.own and self.sweep.trust)
 
 
 def find_recording(folder: Path, own: bool = False) -> tuple[Recording, Path]:
