@@ -81,7 +81,8 @@ def in_arguments(text: str) -> str:
     """
     text = re.sub(OWN_NAME, r"\1", text)
     text = re.sub(KEY, lambda found: ARGUMENTS.get(found[0], found[0]), text)
-    return re.sub(rf"\bset ((?:on_nonfinite|{KEY})=\w+)", r"pass overrides=['\1']", text)
+    own = rf"on_nonfinite|(?!launch\.){KEY}"  # not of a key that compare cannot be given
+    return re.sub(rf"\bset ((?:{own})=\w+)", r"pass overrides=['\1']", text)
 
 
 def source_line(text: str) -> str | None:

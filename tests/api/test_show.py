@@ -23,6 +23,10 @@ from tests.conftest import ROOT
         ),
         (("optimizer.lr", -1, "a; b; correct it"), "optimizer.lr=-1: a; b; correct it"),
         (
+            ("task", "own", "a; task=own-60959caae632; set on_nonfinite=skip"),
+            "loss=own: a; loss=own; pass overrides=['on_nonfinite=skip']",
+        ),
+        (
             ("parallel.find_unused_parameters", "false", "a; b; set it to true, or freeze them"),
             "parallel.find_unused_parameters=false: a; b; pass "
             "overrides=['parallel.find_unused_parameters=true'], or freeze them",
