@@ -64,7 +64,8 @@ class Answer:
         self._next = [answer.next_command] if answer.next_command else []
         ended = [run for run in report.runs if run.status not in STOPPED]
         self.failed = {str(run.cell): self._why(run) for run in ended if run.status != "ok"}
-        if is_unfinished(self._read.recording.sweep, report.runs):
+        stopped = len(ended) < len(report.runs)  # of which some may have been repeated since
+        if stopped and is_unfinished(self._read.recording.sweep, report.runs):
             go_on = "resume()" if (self.folder / COMMAND).exists() else "study.resume=FOLDER"
             self._notes.insert(0, f"It was interrupted, or still runs: {go_on} goes on with it.")
         group = report.groups[0] if report.groups else None
