@@ -64,7 +64,7 @@ class Answer:
         self._next = [answer.next_command] if answer.next_command else []
         ended = [run for run in report.runs if run.status not in STOPPED]
         self.failed = {str(run.cell): self._why(run) for run in ended if run.status != "ok"}
-        sweep, stopped = self._read.recording.sweep, [r for r in report.runs if r not in ended]
+        sweep, stopped = self._read.recording.sweep, [r for r in report.runs if r.status in STOPPED]
         missed = any(not sweep.put_away(run.folder) for run in stopped)  # and were not repeated
         if missed and (sweep.timing_ended is None or is_unfinished(sweep, report.runs)):
             go_on = "resume()" if (self.folder / COMMAND).exists() else "study.resume=FOLDER"
