@@ -6,12 +6,11 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
 from ninefold.answer.screen import NOTES
-from ninefold.bench import output, score, series
+from ninefold.bench import output
 from ninefold.bench.command import Command
 from ninefold.bench.commands import prepared
 from ninefold.bench.measurements import Measurements, Options
@@ -28,7 +27,7 @@ from ninefold.bench.rounds import Bench
 from ninefold.bench.summary import Summary
 from ninefold.bench.whole import WholeRuns
 from ninefold.errors import ConfigError, Failure, Slower, Undecided, resource_failure
-from ninefold.exits import bug, exit_code_of
+from ninefold.exits import bug, exit_code_of, interrupted
 from ninefold.ranks import started_by
 
 EXAMPLES = """examples:
@@ -41,6 +40,7 @@ EXAMPLES = """examples:
   ninefold bench --precisions fp32,bf16 --strategies none,ddp 'python train.py'
   ninefold bench --try 'python train.py'
 """
+STOPPED = "the comparison was stopped", "no process of the commands is left"
 
 
 def parser() -> CommandsParser:
@@ -117,8 +117,7 @@ def parser() -> CommandsParser:
 
 def main(arguments: Sequence[str]) -> int:
     """Compare what the arguments say; returns the exit code."""
-    stopped, left = "the comparison was stopped", "no process of the commands is left"
-    return exit_code_of(lambda: run(list(arguments)), stopped, left, failure_of)
+    return exit_code_of(lambda: run(list(arguments)), *STOPPED, failure_of)
 
 
 def failure_of(error: Exception) -> Failure:
@@ -163,6 +162,8 @@ def shown(asked: Namespace) -> TextIO:
 
 def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     """Compare scores. Raises the failure of a change that is not kept."""
+    from ninefold.bench import score, series  # here, as nothing else needs them
+
     text = asked.score if isinstance(asked.score, str) else asked.score.pattern
     if asked.margin is None or asked.better is None:
         wrong, needed = "what a gain is worth is not said", "--better and --margin are needed"
@@ -170,24 +171,30 @@ def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     with series.opened(asked.series) as judgements:
         level = judgements.level if judgements else score.LEVEL
         rule = score.Rule(asked.score, asked.better, asked.margin, level)
-        answer = score.compare(commands, rule, keep)
-        judgement = answer.judgement
-        more = [judgements.add(judgement, commands)] if judgements else []
-    print(answer.text(None if asked.verbose else NOTES, more), file=shown(asked), flush=True)
-    if asked.json:
-        output.write("--json", asked.json, output.as_json(answer.data()))
+        answer: score.Judged | None = None
+        more = list[str]()
+        try:
+            for answer in score.looks(commands, rule, keep):
+                judgement = answer.judgement
+            more += [judgements.add(judgement, commands)] if judgements else []
+        finally:
+            if answer:
+                told = answer.text(None if asked.verbose else NOTES, more)
+                print(told, file=shown(asked), flush=True)
+                if asked.json:
+                    output.write("--json", asked.json, output.as_json(answer.data()))
     kind = {score.DISCARD: Slower, score.MORE: Undecided}.get(judgement.verdict)
     if kind is not None:
         runs = f"{judgement.seeds} seeds were run"
         raise kind("--score", text, judgement.verdict, runs, "see above")
 
 
-def tell(measured: Measurements, asked: Namespace, keep: Path) -> Summary:
-    """Print what is known, and write its details."""
-    summary = Summary(measured)
+def tell(summary: Summary, asked: Namespace, keep: Path, exit_code: int) -> None:
+    """Print what is known, and write it as data."""
     print(summary.text(keep, asked.verbose), file=shown(asked), flush=True)
     output.write("--keep", keep / output.DETAILS, summary.details())
-    return summary
+    if asked.json:
+        output.write("--json", asked.json, output.as_json(summary.data(exit_code)))
 
 
 def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
@@ -206,27 +213,26 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         allowed=asked.max_slowdown,
         allowed_memory=asked.max_memory,
     )
+    bench: Bench | WholeRuns
     if tries:
         from ninefold.bench.trial import ChangesTrial  # here, as nothing else needs it
 
-        trial = ChangesTrial(commands[0], options, keep)
-        measured = replace(trial.run(), helps=trial.helps())
+        bench = ChangesTrial(commands[0], options, keep)
     else:
-        measured = Measurements(commands, options)
-        try:
-            (WholeRuns if options.whole else Bench)(measured, keep).run()
-        except KeyboardInterrupt:
-            turns, rounds = measured.log.turns, measured.rounds
-            turns[:] = [turn for turn in turns if turn.round < rounds]  # of complete ones
-            if rounds:
-                tell(measured, asked, keep)
-            raise
-    summary = tell(measured, asked, keep)
-    failure = summary.failure
-    if asked.json:
-        data = summary.data(failure.code if failure else 0)
-        output.write("--json", asked.json, output.as_json(data))
-    if asked.markdown:
+        bench = (WholeRuns if options.whole else Bench)(Measurements(commands, options), keep)
+    ended: Failure | None = None
+    try:
+        bench.run()
+    except KeyboardInterrupt as stopped:
+        ended = interrupted(stopped, *STOPPED, "start again")
+    except Failure as failed:
+        ended = failed
+    if ended and not bench.measured.rounds:
+        raise ended
+    summary = Summary(bench.known)
+    failure = ended or summary.failure
+    tell(summary, asked, keep, failure.code if failure else 0)
+    if asked.markdown and not ended:  # no comment says that it passes where it was not done
         output.write("--markdown", asked.markdown, summary.markdown())
     if failure:
         raise failure

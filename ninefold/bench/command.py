@@ -20,6 +20,7 @@ from ninefold.errors import ConfigError, Failure, ResourceError
 from ninefold.files import opener
 
 INJECT = Path(__file__).parent / "inject"
+OUT = "{out}"  # in a line, or a score: the empty folder of a run
 CHANGES = "NINEFOLD_BENCH_CHANGES"  # the variable that tells the hook what to change
 LONGEST_NAME = 60  # characters of a folder for output
 # Codes of a killed process, and of a shell whose child was.
@@ -96,9 +97,9 @@ class Command:
             raise self.failure(wrong, why, "let none remove it")
         text = self.text.replace("{seed}", str(number))
         log.parent.mkdir(parents=True, exist_ok=True)
-        if "{out}" in text:
+        if OUT in text:
             out = tempfile.mkdtemp(prefix=f"{log.stem}-", dir=log.parent)
-            text = text.replace("{out}", shlex.quote(out))
+            text = text.replace(OUT, shlex.quote(out))
         with open(log, "ab", opener=lambda name, flags: opener(name, flags, 0o600)) as file:
             return subprocess.Popen(
                 ["/bin/sh", "-c", text],

@@ -14,9 +14,7 @@ from ninefold.bench import output
 from ninefold.bench.command import Command, folder_name
 from ninefold.bench.guardian import guarded
 from ninefold.bench.options import without_effect
-from ninefold.bench.precisions import in_precisions
 from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned
-from ninefold.bench.strategies import in_strategies
 from ninefold.errors import ConfigError, one_line
 from ninefold.numbers import counted
 from ninefold.process import scratch
@@ -38,8 +36,12 @@ def prepared(asked: Namespace, least: int = 2) -> Iterator[tuple[Path, list[Comm
         check_out(copies, asked.link, asked.setup)
         given = of_revisions(given, copies)
         if asked.strategies:
+            from ninefold.bench.strategies import in_strategies  # here, as nothing else needs it
+
             given = in_strategies(given[0], asked.strategies.split(","))
         if asked.precisions:
+            from ninefold.bench.precisions import in_precisions  # likewise
+
             precisions = asked.precisions.split(",")
             given = [made for each in given for made in in_precisions(each, precisions)]
         yield keep, finished(given, asked, least)

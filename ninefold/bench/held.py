@@ -59,7 +59,7 @@ class HeldCommand:
         alive meanwhile. one_optimizer: see `Command.hooks`. recording: variables that have its
         first steps recorded.
         """
-        self.command, self.log, self._number = command, command.log(keep, number), number
+        self.command, self.log, self.number = command, command.log(keep, number), number
         self._beside, self._one_optimizer, self.optimizers = beside, one_optimizer, 0
         self._marking, self.steps = marking, 0
         self.batches: list[list[Batch]] = []
@@ -79,7 +79,7 @@ class HeldCommand:
         self._began, self._first = time.monotonic(), 0.0
         self._stopped, self.paused, self.at_gpu = 0.0, 0.0, False
         hooks = {**self.command.hooks(self._path, self._one_optimizer), **self.recording}
-        self._process = self.command.start(self._number, self.log, hooks)
+        self._process = self.command.start(self.number, self.log, hooks)
         self.processes: list[int] = [self._process.pid]
 
     def restart(self) -> None:

@@ -22,7 +22,7 @@ from ninefold.bench.messages import Hello
 from ninefold.bench.pacing import Pause
 from ninefold.diff.compare import Training
 from ninefold.stats.verdicts import Pair, Settings
-from ninefold.tournament.taken import Counted, TurnLog, counted
+from ninefold.tournament.taken import Counted, TakenTurn, TurnLog, counted
 from ninefold.types import LEAST_ROUNDS
 
 BESIDE = "other programs computed on it"  # of a turn on a GPU
@@ -72,9 +72,10 @@ class Measurements:
     recorded: the first steps, with fixed seeds. batches: what a step takes. examples: how many
     times as many a step takes as one of the first; empty: as many, or not seen. alone: seconds of a
     step in a long stretch, by round. memory: bytes, the peak of the process with the most, by
-    round. marked: seconds of steps that are not counted, by what they contained. own_work: seconds
-    of each rank's, of steps of the warm-ups. restarts: of its process within a round. paced: what
-    was seen of one whose steps catch up after a pause. waits: those that wait for the host.
+    round. marked: of each step that is not counted the round, what it contained, and its seconds.
+    own_work: seconds of each rank's, of steps of the warm-ups. restarts: of its process within a
+    round. paced: what was seen of one whose steps catch up after a pause. waits: those that wait
+    for the host.
 
     places: steps that a process had taken, by the order of turns. on_gpu: turns, by what lowered
     the clocks of a GPU, or who computed on it. helps: of `--try`, what makes its command faster.
@@ -93,8 +94,8 @@ class Measurements:
     examples: dict[str, float] = field(default_factory=dict)
     alone: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
     memory: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
-    marked: dict[str, dict[str, list[float]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(list))
+    marked: dict[str, list[tuple[int, str, float]]] = field(
+        default_factory=lambda: defaultdict(list)
     )
     own_work: dict[str, list[list[float]]] = field(default_factory=lambda: defaultdict(list))
     restarts: Counter[str] = field(default_factory=Counter)
@@ -141,15 +142,28 @@ class Measurements:
         """The command that another one is held against."""
         return self.bases.get(name, self.names[0])
 
+    @property
+    def turns(self) -> list[TakenTurn]:
+        """Those of complete rounds."""
+        return [turn for turn in self.log.turns if turn.round < self.rounds]
+
     def counted(self) -> Counted:
         """Which turns of complete rounds count."""
-        return counted([turn for turn in self.log.turns if turn.round < self.rounds])
+        return counted(self.turns)
+
+    def not_counted(self, name: str) -> dict[str, list[float]]:
+        """Seconds of a command's steps in complete rounds that are not counted, by content."""
+        found = dict[str, list[float]]()
+        for number, what, seconds in self.marked[name]:
+            if number < self.rounds:
+                found.setdefault(what, []).append(seconds)
+        return found
 
     def times(self) -> Times:
         """The speedups of all commands so far, for as many examples, and the seconds of a step."""
         facts = facts_of(
             self.names,
-            self.log.turns,
+            self.turns,
             self.looks,
             self.rounds,
             self.settings,

@@ -32,8 +32,8 @@ class LeftOut(NamedTuple):
 
 def left_out(measured: Measurements, name: str) -> LeftOut:
     """The steps of a command that were not counted."""
-    marked = [seconds for steps in measured.marked[name].values() for seconds in steps]
-    turns = [turn for turn in measured.log.turns if turn.name == name]
+    marked = [seconds for steps in measured.not_counted(name).values() for seconds in steps]
+    turns = [turn for turn in measured.turns if turn.name == name]
     training = sum(turn.steps * turn.seconds for turn in turns)
     steps = len(marked) + sum(turn.steps for turn in turns)
     share = sum(marked) / max(sum(marked) + training, 1e-9)
@@ -72,7 +72,7 @@ def notes(measured: Measurements, times: Times) -> Iterator[str]:
         )
     for name in measured.names:
         if share := measured.drift(name):
-            last = max(measured.places[t.order] for t in measured.log.turns if t.name == name)
+            last = max(measured.places[t.order] for t in measured.turns if t.name == name)
             yield (
                 f"{name}'s steps take {100 * abs(share):.0f} % {'longer' if share > 0 else 'less'} "
                 f"at the end of a round than at its start: compared are its first {last}."
@@ -123,7 +123,7 @@ def steps_to_block(measured: Measurements) -> dict[str, int]:
     """Of commands that spend much time in long blocks without gradients, steps to one of these."""
     long = dict[str, int]()
     for name in measured.names:
-        not_counted, blocks = left_out(measured, name), measured.marked[name].get(ROLLOUT, [])
+        not_counted, blocks = left_out(measured, name), measured.not_counted(name).get(ROLLOUT, [])
         if not_counted.share * sum(blocks) > MOSTLY * not_counted.seconds:
             long[name] = round(not_counted.of / len(blocks))
     return long
@@ -160,6 +160,6 @@ def _of_left_out(measured: Measurements) -> Iterator[str]:
         if share > SEEN:
             cost = f"({seconds:.1f} s, {100 * share:.0f} % of its time)"
             lines.append(f"in {name} {steps} of {of} {cost}")
-            contents |= dict.fromkeys(measured.marked[name])
+            contents |= dict.fromkeys(measured.not_counted(name))
     if lines:
         yield f"Not counted are steps that contained {' or '.join(contents)}: {', '.join(lines)}."

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ninefold.bench import output
-from ninefold.bench.score import OUT
+from ninefold.bench.command import OUT
 from ninefold.errors import ConfigError
 from ninefold.parser import Parser
 from ninefold.places import typed_as

@@ -163,11 +163,11 @@ class Alive(HeldCommand):
         measured = self._measured
         measured.told[self.name] = self.told
         measured.own_work[self.name] += self.own_work
-        measured.memory[self.name][self._number] = self.told["memory"]
+        measured.memory[self.name][self.number] = self.told["memory"]
         if self.waits:
             measured.waits.add(self.name)
         if stretch is not None:
-            measured.alone[self.name][self._number] = stretch
+            measured.alone[self.name][self.number] = stretch
 
 
 class Bench(Entries):
@@ -187,16 +187,20 @@ class Bench(Entries):
         self.screen = ProgressLine(self._budget.seconds)
         self.failed = dict[str, Failure]()  # commands that are left out, and why
 
-    def run(self) -> Measurements:
+    def run(self) -> None:
         """Make the rounds. Raises Failure; KeyboardInterrupt, when the commands have ended."""
         with closing(self.screen):
             self.screen.starts(len(self.measured.commands))
             self._tournament.run()
-        return self.measured
 
     def is_enough(self) -> bool:
         """Whether the answer is known."""
         return self.measured.is_enough()
+
+    @property
+    def known(self) -> Measurements:
+        """What is told of it."""
+        return self.measured
 
     @property
     def names(self) -> Sequence[str]:
@@ -326,7 +330,7 @@ class Bench(Entries):
         measured = self.measured
         measured.places[len(measured.log.turns)] = alive.steps
         for what, seconds in taken.marked.items():
-            measured.marked[alive.name][what] += seconds
+            measured.marked[alive.name] += [(alive.number, what, each) for each in seconds]
         if alive.told["cuda"]:
             gpus = {gpu for hello in alive.hellos for gpu in hello["gpus"]}
             measured.on_gpu.update(clock_limits(gpus))

@@ -18,7 +18,7 @@ from ninefold.answer.facts import facts_of
 from ninefold.answer.screen import NOTES, more_notes, screen
 from ninefold.answer.times import Times, times
 from ninefold.bench.change import require_effect
-from ninefold.bench.command import CHANGES, Command
+from ninefold.bench.command import CHANGES, OUT, Command
 from ninefold.bench.printed import tail
 from ninefold.bench.whole import run_whole
 from ninefold.errors import ConfigError, one_line
@@ -38,7 +38,6 @@ OPEN_WORD = "not shown to differ"
 LARGEST_LOG = 1 << 28  # bytes in which the last score is looked for
 LARGEST = 1e15  # of a score: the variance of larger ones may be no float
 LEVEL = 0.05  # of a judgement that is in no series
-OUT = "{out}"  # begins a score that is in the folder of a run
 Numbers = Sequence[tuple[float, float]]  # of A and B, a pair for each seed
 
 
@@ -231,8 +230,10 @@ def seeded(command: Command, seed: int, file: Path) -> Command:
     return replace(command, variables=variables)
 
 
-def compare(commands: Sequence[Command], rule: Rule, keep: Path) -> Judged:
-    """Run both commands with one seed after another until it is decided. Raises Failure."""
+def looks(commands: Sequence[Command], rule: Rule, keep: Path) -> Iterator[Judged]:
+    """Run both commands with one seed after another until it is decided; yield what is known at
+    each look. Raises Failure.
+    """
     if len(commands) != 2:
         wrong = "commands were given"
         raise ConfigError("--score", len(commands), wrong, "it takes two", "give these")
@@ -251,10 +252,12 @@ def compare(commands: Sequence[Command], rule: Rule, keep: Path) -> Judged:
         if seed + 1 in SEEDS:
             pairs = [(scores[names[0]][n], scores[names[1]][n]) for n in range(seed + 1)]
             judgement = judge(pairs, rule, names)
+            facts = facts_of(names, log.turns, {}, seed + 1, Settings())
+            of_seeds = {name: dict(of) for name, of in scores.items()}
+            seconds = time.time() - began
+            yield Judged(judgement, commands, of_seeds, times(facts), seconds)
             if judgement.verdict != MORE:
-                break
-    facts = facts_of(names, log.turns, {}, judgement.seeds, Settings())
-    return Judged(judgement, commands, scores, times(facts), time.time() - began)
+                return
 
 
 def require_changes(commands: Sequence[Command], keep: Path) -> None:

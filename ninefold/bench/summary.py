@@ -288,7 +288,7 @@ class Summary:
                 "catches_up": name in measured.paced,
                 "not_counted": {
                     what: {"steps": len(seconds), "seconds": sum(seconds)}
-                    for what, seconds in measured.marked[name].items()
+                    for what, seconds in measured.not_counted(name).items()
                 },
             }
             for command in measured.commands

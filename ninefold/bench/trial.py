@@ -77,6 +77,11 @@ class ChangesTrial(Bench):
         return alive
 
     @property
+    def known(self) -> Measurements:
+        """What is told of it."""
+        return replace(self.measured, helps=self.helps())
+
+    @property
     def names(self) -> Sequence[str]:
         """Those that take part; none once nothing is left to try."""
         names = super().names
@@ -131,7 +136,12 @@ class ChangesTrial(Bench):
 
     def choose(self) -> None:
         """Leave out what does not apply to the command, and what waits for the workers."""
-        assert self.script is not None
+        if self.script is None:
+            wrong, allowed = (
+                "it takes its steps without torch",
+                "changes to a use of torch are tried",
+            )
+            raise self._command.failure(wrong, allowed, "compare commands: --each K=V,V")
         unseen = self.script["threads"] is None  # as in a function that is compiled
         lacks = dict[str, str]()
         for change in (*PARTS, *self._changes):

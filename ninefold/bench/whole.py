@@ -45,14 +45,14 @@ class WholeRuns(Entries):
     """Commands that run from beginning to end in a turn: the entries of a tournament."""
 
     def __init__(self, measured: Measurements, keep: Path) -> None:
-        self.measured, self.keep, self.done = measured, keep, measured.rounds
+        self.measured = self.known = measured
+        self.keep, self.done = keep, measured.rounds
         budget = Budget(seconds=60.0 * measured.options.minutes, turns=1)
         self._tournament = tournament(self, measured, budget, measured.is_enough)
 
-    def run(self) -> Measurements:
-        """Make the rounds. Raises Failure."""
+    def run(self) -> None:
+        """Make the rounds. Raises Failure; KeyboardInterrupt, when the command has ended."""
         self._tournament.run()
-        return self.measured
 
     @property
     def names(self) -> Sequence[str]:

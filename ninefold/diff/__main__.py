@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.bench import output
-from ninefold.bench.__main__ import failure_of
+from ninefold.bench.__main__ import STOPPED, failure_of
 from ninefold.bench.command import Command
 from ninefold.bench.commands import prepared
 from ninefold.bench.options import CommandsParser, Rule, add_shared
@@ -75,8 +75,7 @@ def positive(text: str) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     """Compare what the arguments say; returns the exit code."""
-    stopped, left = "the comparison was stopped", "no process of the commands is left"
-    return exit_code_of(lambda: run([*arguments]), stopped, left, failure_of)
+    return exit_code_of(lambda: run([*arguments]), *STOPPED, failure_of)
 
 
 def run(words: Sequence[str]) -> None:

@@ -26,6 +26,18 @@ from tests.conftest import ROOT, Shell, wait_until
 STEPS = "import sys, time\n\ndef step(seconds):\n    time.sleep(seconds)\n"
 TRAIN = "import steps, sys\n\nwhile True:\n    steps.step(float(sys.argv[1]))\n"
 FAST, SLOW = (f"{sys.executable} train.py {seconds}" for seconds in (0.003, 0.009))
+IN_TORCH = """
+import torch
+from steps import step
+
+net = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+while True:
+    net(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+    step(0.001)
+"""
+TRIED = f"{sys.executable} tried.py"
 QUICK = ("-m", "ninefold", "bench", "--minutes=0.2", "--step=steps:step")
 
 
@@ -327,6 +339,12 @@ def test_the_peak_of_memory_is_a_column_and_a_gate(scripts):
 
 
 @pytest.mark.slow
+def test_a_script_without_torch_cannot_be_tried(scripts):
+    done = scripts.run(*QUICK, "--try", FAST, code=2)
+    assert "it takes its steps without torch; changes to a use of torch are tried" in done.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.5, 2.0, 4.0])
 def test_a_killed_bench_leaves_no_process_and_no_folder(scripts, seconds):
     bench = scripts.start(*QUICK, FAST, SLOW)
@@ -337,12 +355,17 @@ def test_a_killed_bench_leaves_no_process_and_no_folder(scripts, seconds):
 
 
 @pytest.mark.slow
-def test_ctrl_c_tells_what_complete_rounds_have_shown(scripts):
-    bench = scripts.start(*QUICK, "--minutes=5", "--same=0.0001", "--keep=k", FAST, FAST)
-    wait_until(lambda: [*scripts.folder.glob("k/B/2.log")], bench)  # of the second round
+@pytest.mark.parametrize("commands", [(FAST, FAST), ("--try", TRIED)], ids=["two", "try"])
+def test_ctrl_c_tells_what_complete_rounds_have_shown(scripts, commands):
+    (scripts.folder / "tried.py").write_text(IN_TORCH)
+    options = ("--minutes=5", "--same=0.0001", "--keep=k", "--json=found.json")
+    bench = scripts.start(*QUICK, *options, *commands)
+    wait_until(lambda: [*scripts.folder.glob("k/*/2.log")], bench)  # of the second round
     bench.send_signal(signal.SIGINT)
-    assert re.search(r"^B +\d", scripts.finish(bench, code=130).stdout, re.MULTILINE)
+    assert "1 round in " in scripts.finish(bench, code=130).stdout
     assert (scripts.folder / "k" / "details.md").exists()
+    found = json.loads((scripts.folder / "found.json").read_text())
+    assert (found["exit"], {turn[0] for turn in found["turns"]}) == (130, {0})
 
 
 def test_a_python_that_imports_no_torch_is_as_it_was(scripts):

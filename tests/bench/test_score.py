@@ -82,6 +82,14 @@ def test_a_score_that_is_none_is_an_error(
     assert words in done.stderr
 
 
+def test_a_run_that_fails_takes_no_score_from_earlier_seeds(shell: Shell) -> None:
+    options = ("--score=loss: ([0-9.]+)", "--better=less", "--margin=0.01")
+    ends = "test {seed} -lt 3 && echo loss: 1"
+    done = shell.run("-m", "ninefold", "bench", *options, "echo loss: 1", ends, code=2)
+    assert done.stdout.startswith("more runs: ")
+    assert "it ended with code 1" in done.stderr
+
+
 def test_a_script_that_no_seed_moves_is_told_so(shell: Shell) -> None:
     options = ("--score=loss: ([0-9.]+)", "--better=less", "--margin=0.01")
     done = shell.run("-m", "ninefold", "bench", *options, "echo loss: 1", "echo loss: 1", code=9)

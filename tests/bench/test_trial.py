@@ -5,7 +5,6 @@ import random
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -213,7 +212,7 @@ def chosen(keep: Path, **has: object) -> ChangesTrial:
 
 
 def summary_of(trial: ChangesTrial) -> Summary:
-    return Summary(replace(trial.measured, helps=trial.helps()))
+    return Summary(trial.known)
 
 
 def play(trial: ChangesTrial, seconds: Callable[[set[str]], float]) -> None:
@@ -361,7 +360,7 @@ def test_a_screen_has_twelve_lines_and_the_details_have_the_rest(trial):
 def test_steps_that_are_not_counted_are_told_in_one_line_for_all_commands(trial):
     play(trial, lambda has: 0.05 if has & {"workers=2", "no reading"} else 0.1)
     for name in (AS_IT_IS, "workers=2"):
-        trial.measured.marked[name]["an evaluation"] += [2.0, 2.0]
+        trial.measured.marked[name] += [(0, "an evaluation", 2.0)] * 2
     assert [line for line in summary_of(trial).notes if "Not counted" in line] == [
         "Not counted are steps that contained an evaluation: in as it is 2 of 122 "
         "(4.0 s, 25 % of its time), in workers=2 2 of 122 (4.0 s, 40 % of its time)."
@@ -371,8 +370,8 @@ def test_steps_that_are_not_counted_are_told_in_one_line_for_all_commands(trial)
 def test_long_blocks_that_come_in_a_rhythm_name_what_times_whole_updates(trial):
     for _ in range(3):
         play(trial, lambda has: 0.05 if has & {"workers=2", "no reading"} else 0.1)
-    trial.measured.marked[AS_IT_IS][ROLLOUT] += [1.0] * 24
-    trial.measured.marked["workers=2"][ROLLOUT] += [0.01]
+    trial.measured.marked[AS_IT_IS] += [(0, ROLLOUT, 1.0)] * 24
+    trial.measured.marked["workers=2"] += [(0, ROLLOUT, 0.01)]
     summary = summary_of(trial)
     (line,) = [line for line in summary.notes if "--step MODULE:FUNCTION" in line]
     assert line.startswith("as it is has one block without gradients to 16 steps: ")
