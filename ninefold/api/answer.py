@@ -62,11 +62,12 @@ class Answer:
         self.sentence = answer.lead
         self.train = answer.train
         self._next = [answer.next_command] if answer.next_command else []
-        ended = [run for run in report.runs if run.status not in STOPPED]
-        self.failed = {str(run.cell): self._why(run) for run in ended if run.status != "ok"}
-        sweep, stopped = self._read.recording.sweep, [r for r in report.runs if r.status in STOPPED]
-        missed = any(not sweep.put_away(run.folder) for run in stopped)  # and were not repeated
-        if missed and (sweep.timing_ended is None or is_unfinished(sweep, report.runs)):
+        sweep = self._read.recording.sweep
+        runs = [run for run in report.runs if not sweep.put_away(run.folder)]
+        failed = [run for run in runs if run.status not in ("ok", *STOPPED)]
+        self.failed = {str(run.cell): self._why(run) for run in failed}
+        stopped = any(run.status in STOPPED for run in runs)
+        if stopped and (sweep.timing_ended is None or is_unfinished(sweep, report.runs)):
             go_on = "resume()" if (self.folder / COMMAND).exists() else "study.resume=FOLDER"
             self._notes.insert(0, f"It was interrupted, or still runs: {go_on} goes on with it.")
         group = report.groups[0] if report.groups else None

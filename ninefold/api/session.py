@@ -36,14 +36,13 @@ MIN_SECONDS = 1e-8  # of a step: some clocks cannot tell less from nothing
 
 
 class Session(Entries):
-    """Compares steps of these names in turns: the entries of a tournament; arguments as of
-    `time_steps`.
+    """Compares training steps of this process, for `time_steps`, whose arguments it has.
 
-    `play` lets functions take the turns; `close` is called after it, after an exception too.
-    Raises ConfigError.
+    `play` alternates them, `times` returns what is known then, and `close` ends its progress bar.
+    Raises ConfigError for arguments that cannot be used.
 
-    clock, accelerator: tell the time in seconds, and run what steps queue. seed: of the orders;
-    None: a new one.
+    names: of the steps. clock: returns seconds. accelerator: what computes queued work, as
+    torch.accelerator does. seed: of the orders that are drawn; None: a new one.
     """
 
     def __init__(

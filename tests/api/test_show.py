@@ -1,12 +1,14 @@
 """`ninefold.compare` speaks of its arguments where its command speaks of keys."""
 
 import pickle
+from pathlib import Path
 
 import pytest
 
 from ninefold.api.answer import Answer
 from ninefold.api.show import explained
 from ninefold.errors import ConfigError
+from tests.api.test_untrusted_text import studied
 from tests.conftest import ROOT
 
 
@@ -50,3 +52,8 @@ def test_an_answer_shows_three_notes_wherever_it_is_pickled_and_says_how_many_mo
     assert [second, third] == answer.caveats[:2]
     assert page.endswith("report.html, with 4 more notes")
     assert command.startswith("train with it: ")
+
+
+def test_a_run_that_was_repeated_is_no_failure(tmp_path: Path) -> None:
+    assert [*studied(tmp_path / "failed").failed] == ["ddp-scaler"]
+    assert not studied(tmp_path / "repeated", folder="superseded/42").failed

@@ -25,19 +25,19 @@ from tests.conftest import ROOT
 HOSTILE = "'\"><script>alert(1)</script><img src=x onerror=alert(1)>"
 
 
-def studied(folder: Path) -> ninefold.Answer:
+def studied(place: Path, **of_run: str) -> ninefold.Answer:
     """The answer of a recording with a run that failed with a hostile error, and such a note."""
-    shutil.copytree(RECORDED, folder)
-    with (folder / "runs.csv").open(newline="") as file:
+    shutil.copytree(RECORDED, place)
+    with (place / "runs.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    rows[-1] |= {"status": "failed", "error": HOSTILE}
-    with (folder / "runs.csv").open("w", newline="") as file:
+    rows[-1] |= {"status": "failed", "error": HOSTILE, **of_run}
+    with (place / "runs.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
         writer.writerows(rows)
-    (folder / NOTES).parent.mkdir()
-    (folder / NOTES).write_text(json.dumps([HOSTILE]))
-    return ninefold.Answer(folder)
+    (place / NOTES).parent.mkdir()
+    (place / NOTES).write_text(json.dumps([HOSTILE]))
+    return ninefold.Answer(place)
 
 
 def fitting(folder: Path) -> Fits:
