@@ -36,13 +36,15 @@ MIN_SECONDS = 1e-8  # of a step: some clocks cannot tell less from nothing
 
 
 class Session(Entries):
-    """Compares training steps of this process, for `time_steps`, whose arguments it has.
+    """Compares training steps of this process, for `time_steps`.
 
-    `play` alternates them, `times` returns what is known then, and `close` ends its progress bar.
+    `play` lets functions take the turns, which time themselves by `start_clock` and `seconds`;
+    `times` returns what is known then; `close` ends the progress bar, after an exception too.
     Raises ConfigError for arguments that cannot be used.
 
-    names: of the steps. clock: returns seconds. accelerator: what computes queued work, as
-    torch.accelerator does. seed: of the orders that are drawn; None: a new one.
+    names: of the steps. From minutes to show: as of `time_steps`. clock: returns seconds.
+    accelerator: what computes queued work, as torch.accelerator does. seed: of the orders that are
+    drawn; None: a new one.
     """
 
     def __init__(

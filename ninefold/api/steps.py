@@ -44,10 +44,10 @@ def time_steps(
     steps: by name, a function without arguments that takes one training step, or a generator that
         yields after each step and does not end. They train what they train: of a network that is
         to stay as it is give them a copy, `copy.deepcopy((net, optimizer))`.
-    minutes: the longest that it takes, with a warm-up of 200 calls of each step, or of a fifth of
-        the time. What the first three calls of a step take longer than later ones, as where it is
-        compiled, comes in addition. It ends sooner once the answer is decided and the speedups of
-        the fastest are known within 3 %.
+    minutes: how long it takes at most, if that is enough for one round. The warm-up is a part of
+        it: 200 calls of each step, or a fifth of the time if that is less. What it takes to compile
+        steps in their first three calls is not. It ends sooner once the answer is decided and the
+        speedups of the fastest are known within 3 %.
     turn: seconds that are timed in a turn; the 0.04 before them are not.
     same: steps whose times differ by at most this share count as equally fast.
     level: the chance of any false verdict is at most this.

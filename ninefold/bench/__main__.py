@@ -179,10 +179,10 @@ def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
             more += [judgements.add(judgement, commands)] if judgements else []
         finally:
             if answer:
-                told = answer.text(None if asked.verbose else NOTES, more)
-                print(told, file=shown(asked), flush=True)
                 if asked.json:
                     output.write("--json", asked.json, output.as_json(answer.data()))
+                told = answer.text(None if asked.verbose else NOTES, more)
+                print(told, file=shown(asked), flush=True)
     kind = {score.DISCARD: Slower, score.MORE: Undecided}.get(judgement.verdict)
     if kind is not None:
         runs = f"{judgement.seeds} seeds were run"
@@ -190,11 +190,11 @@ def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
 
 
 def tell(summary: Summary, asked: Namespace, keep: Path, exit_code: int) -> None:
-    """Print what is known, and write it as data."""
-    print(summary.text(keep, asked.verbose), file=shown(asked), flush=True)
+    """Write what is known as data, and print it: who reads that may have ended."""
     output.write("--keep", keep / output.DETAILS, summary.details())
     if asked.json:
         output.write("--json", asked.json, output.as_json(summary.data(exit_code)))
+    print(summary.text(keep, asked.verbose), file=shown(asked), flush=True)
 
 
 def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
@@ -227,12 +227,16 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         ended = interrupted(stopped, *STOPPED, "start again")
     except Failure as failed:
         ended = failed
-    if ended and not bench.measured.rounds:
-        raise ended
+    if ended:
+        try:
+            if bench.measured.rounds:
+                tell(Summary(bench.known, stopped=True), asked, keep, ended.code)
+        finally:
+            raise ended
     summary = Summary(bench.known)
-    failure = ended or summary.failure
+    failure = summary.failure
     tell(summary, asked, keep, failure.code if failure else 0)
-    if asked.markdown and not ended:  # no comment says that it passes where it was not done
+    if asked.markdown:
         output.write("--markdown", asked.markdown, summary.markdown())
     if failure:
         raise failure

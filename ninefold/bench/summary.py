@@ -33,9 +33,10 @@ MARK = "<!-- ninefold bench -->"  # by which a later comment finds the one that 
 
 @dataclass(frozen=True)
 class Summary:
-    """What is said of measurements."""
+    """What is said of measurements. stopped: whether a signal or a failure has ended them."""
 
     measured: Measurements
+    stopped: bool = False
 
     @cached_property
     def times(self) -> Times:
@@ -51,7 +52,9 @@ class Summary:
         allowed = self.measured.options.allowed
         if allowed is None:
             return None
-        return gate.UNDECIDED if self.measured.paced else gate.verdict(self.times.pairs[0], allowed)
+        if self.measured.paced or self.stopped:
+            return gate.UNDECIDED
+        return gate.verdict(self.times.pairs[0], allowed)
 
     @property
     def is_early(self) -> bool:
@@ -68,7 +71,8 @@ class Summary:
     def too_few(self) -> tuple[str, str]:
         """How many rounds there were, and how many it takes."""
         rounds = counted(self.measured.rounds, "round")
-        return f"there was time for {rounds}", f"an answer takes {LEAST_ROUNDS} that count"
+        time = "it was stopped after" if self.stopped else "there was time for"
+        return f"{time} {rounds}", f"an answer takes {LEAST_ROUNDS} that count"
 
     @property
     def told(self) -> Pair:
@@ -86,6 +90,8 @@ class Summary:
     def next_step(self) -> str:
         """What to do now: use a command, or what would decide it; empty: nothing is left to do."""
         measured, helps = self.measured, self.measured.helps
+        if self.stopped:
+            return ""
         if measured.paced:
             return "--apart, one command at a time"
         if self.is_early:
@@ -136,7 +142,7 @@ class Summary:
             return (
                 f"Not decided: {names} catches up after each pause, so that taking turns misleads."
             )
-        if options.allowed is not None:
+        if options.allowed is not None and not self.stopped:
             pair = self.times.pairs[0]
             return gate.sentence(pair, options.allowed, measured.settings, measured.what)
         if self.is_early:

@@ -339,6 +339,21 @@ def test_the_peak_of_memory_is_a_column_and_a_gate(scripts):
 
 
 @pytest.mark.slow
+def test_a_gate_does_not_pass_where_a_command_fails_in_a_later_round(scripts):
+    files = ("--json=found.json", "--markdown=found.md")
+    fails = f"test $(ls left | wc -l) -gt 0 && rm left/$(ls left | head -1) && {FAST}"
+    (scripts.folder / "left").mkdir()
+    for name in "ab":
+        (scripts.folder / "left" / name).touch()
+    gate = ("--minutes=5", "--same=0.0001", "--max-slowdown=0.0001%")
+    done = scripts.run(*QUICK, *gate, *files, FAST, fails, code=2)
+    assert done.stdout.startswith("Not decided: it was stopped after 2 rounds")
+    found = json.loads((scripts.folder / "found.json").read_text())
+    assert (found["exit"], found["gate"]["verdict"]) == (2, "undecided")
+    assert not (scripts.folder / "found.md").exists()
+
+
+@pytest.mark.slow
 def test_a_script_without_torch_cannot_be_tried(scripts):
     done = scripts.run(*QUICK, "--try", FAST, code=2)
     assert "it takes its steps without torch; changes to a use of torch are tried" in done.stderr
@@ -362,7 +377,9 @@ def test_ctrl_c_tells_what_complete_rounds_have_shown(scripts, commands):
     bench = scripts.start(*QUICK, *options, *commands)
     wait_until(lambda: [*scripts.folder.glob("k/*/2.log")], bench)  # of the second round
     bench.send_signal(signal.SIGINT)
-    assert "1 round in " in scripts.finish(bench, code=130).stdout
+    shown = scripts.finish(bench, code=130).stdout
+    assert "1 round in " in shown
+    assert "next: " not in shown
     assert (scripts.folder / "k" / "details.md").exists()
     found = json.loads((scripts.folder / "found.json").read_text())
     assert (found["exit"], {turn[0] for turn in found["turns"]}) == (130, {0})
