@@ -29,7 +29,8 @@ NEAR = 0.02  # that a factor may be apart from a number that explains it
 MORE_ZEROS = 0.05  # share of a gradient that is zero in one alone: it has underflowed
 ALIKE = 0.9  # share of examples that two steps have in common if they have the same ones
 SHOWN = 3  # examples
-# Another backward pass is another one in step 1, too.
+# Of gradients alone. Another backward pass is another one in step 1, too.
+ALONE = ("function", "weights-of-examples")
 KINK = (
     "and all outputs and the loss are equal: rounding that moves the input of a ReLU over 0 does "
     "that, and so does a backward pass that is another one from this step on"
@@ -360,7 +361,7 @@ def sentence(case: Case, also: Sequence[str]) -> Told:
     kind, said = explain(case)
     if parting.grown:
         kind, said = "rounding", f"{case.differs}: rounding has grown, and no place can be told"
-    elif kind == "function" and first.phase == "grad" and step > 1 and first.distance < MOST:
+    elif kind in ALONE and first.phase == "grad" and step > 1 and first.distance < MOST:
         kind, said = "rounding", f"{case.differs}, {KINK}"
     last, until = parting.one.began + step - 1, ""
     if step > 1:
