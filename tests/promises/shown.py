@@ -110,6 +110,8 @@ def run(name: str, words: Sequence[str]) -> None:
     whole = ELIDED not in words
     words = last_of_each(quoted([word for word in words if word != ELIDED]))
     require(overrides.of_arguments(words, name))
+    if any(word.startswith("study.resume=") for word in words) and "-m" not in words:
+        words = ["-m", *words]  # it stands for the words of a study
     if only_shows(flags := flags_of(words)):
         return
     composition = compose(name, flags)

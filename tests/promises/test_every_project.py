@@ -179,7 +179,7 @@ def test_a_run_that_was_killed_and_resumed_is_bitwise_one_that_never_stopped(pro
 def test_an_evaluation_of_one_process_finds_the_figures_of_a_run_of_two(project):
     found = json.loads((project / "evaluation" / "evaluation.json").read_text())
     trained = result(project / "killed")
-    for key in ("score", "score_unit", "score_better", "figures"):
+    for key in ("score_name", "score_unit", "score_better", "figures"):
         assert found[key] == trained[key], key
     for key in ("score", "scores"):
         assert found[key] == pytest.approx(trained[key], rel=1e-6), key
