@@ -137,11 +137,8 @@ class ChangesTrial(Bench):
     def choose(self) -> None:
         """Leave out what does not apply to the command, and what waits for the workers."""
         if self.script is None:
-            wrong, allowed = (
-                "it takes its steps without torch",
-                "changes to a use of torch are tried",
-            )
-            raise self._command.failure(wrong, allowed, "compare commands: --each K=V,V")
+            wrong, do = "it takes its steps without torch", "compare commands: --each K=V,V"
+            raise self._command.failure(wrong, "changes to a use of torch are tried", do)
         unseen = self.script["threads"] is None  # as in a function that is compiled
         lacks = dict[str, str]()
         for change in (*PARTS, *self._changes):
