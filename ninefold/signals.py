@@ -68,6 +68,7 @@ class _Process:
     first: the first of these; None before that.
     own: its id, once it handles signals; a forked one has another.
     ends: whether it ignores signals until its end.
+    forker: the id of the process that forks.
     from_main: whether the fork that is under way is by its main thread.
     mask: the signals that the thread which forks had blocked.
     """
@@ -75,6 +76,7 @@ class _Process:
     order = itertools.count()
     first: int | None = None
     own: int | None = None
+    forker: int | None = None
     ends = False
     from_main = False
     mask: set[int] = set()  # noqa: RUF012
@@ -168,6 +170,7 @@ def _before_fork() -> None:
     # Until the child has handlers of its own: a signal to it would else be told to this process,
     # through the wakeup descriptor that they share.
     _Process.mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    _Process.forker = os.getpid()
     _Process.from_main = threading.current_thread() is threading.main_thread()
 
 
@@ -177,7 +180,7 @@ def _after_fork() -> None:
 
 def _as_python_begins() -> None:
     parent, _Process.own = _Process.own, 0
-    if parent != os.getppid():  # not a child of the process that handles signals
+    if parent != _Process.forker:  # not a child of the process that handles signals
         _after_fork()
         return
     _forget()

@@ -23,6 +23,8 @@ STEP = int(os.environ.get("U_STEP", "10"))
 LONG = 300.0  # seconds that are never waited for
 # As Linux has by default up to Python 3.13, and as most users' code was written for.
 forking = multiprocessing.get_context("fork")
+if MODE == "forktwice":
+    os.register_at_fork(after_in_child=lambda: time.sleep(0.3))
 
 
 class U(nn.Module):
@@ -125,7 +127,7 @@ def fork() -> None:
 
 
 def fork_twice() -> None:
-    """As what is to outlive its parent does."""
+    """As what is to outlive its parent does. The second child begins when its parent is gone."""
     if child := os.fork():
         say(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         return
