@@ -176,12 +176,10 @@ def exit_now(code: int) -> NoReturn:
 
 def not_ended(field: str, value: object, seconds: float) -> ProcessNotEnded:
     """The failure of a process that has done its work and waits for what the user's code left."""
-    wrong = (
-        f"it did not end in {seconds:g} s after its work was done; it waits for "
-        f"{', '.join(_left()) or 'something that it does at its exit'}"
-    )
-    allowed = "end that in the code which started it, or make it a daemon"
-    return ProcessNotEnded(field, value, wrong, allowed, "launch.timeout is the limit")
+    left = ", ".join(_left()) or "something that it does at its exit"
+    wrong = f"{seconds:g} s after its work was done it waits for {left}"
+    do = "end that in the code which started it, or make it a daemon"
+    return ProcessNotEnded(field, value, wrong, "no process waits longer", do)
 
 
 def _left() -> Iterator[str]:

@@ -9,7 +9,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,25 +83,32 @@ def quota() -> Quota | None:
     They are groups of version 2, or those of version 1 for cpu.
     """
     found = []
+    for first, group in _own_groups("cpu"):
+        with suppress(OSError, ValueError):
+            if first:
+                names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+                most, period = (int((GROUPS / "cpu" / group / name).read_text()) for name in names)
+                usage = GROUPS / "cpuacct" / group / "cpuacct.usage"
+            else:
+                most, period = map(int, (GROUPS / group / "cpu.max").read_text().split())
+                usage = GROUPS / group / "cpu.stat"
+            if most > 0:  # -1: no limit, which version 2 calls max
+                found.append(Quota(most / period, usage))
+    return min(found, key=lambda each: each.cpus, default=None)
+
+
+def _own_groups(controller: str) -> Iterator[tuple[bool, Path]]:
+    """The control groups of version 2, and of version 1 for `controller`, that this process is in.
+
+    Yields whether it is of version 1, and its path in GROUPS, or in GROUPS/controller.
+    """
     for line in _lines_of(OWN_GROUPS):
         _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        root = GROUPS / "cpu" if controllers else GROUPS
-        group = Path(path.lstrip("/"))
-        # In a container the path may be the host's: then its root is the group's folder.
-        for inner in (group, *group.parents):
-            with suppress(OSError, ValueError):
-                if controllers:
-                    names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-                    most, period = (int((root / inner / name).read_text()) for name in names)
-                    usage = GROUPS / "cpuacct" / inner / "cpuacct.usage"
-                else:
-                    most, period = map(int, (root / inner / "cpu.max").read_text().split())
-                    usage = root / inner / "cpu.stat"
-                if most > 0:  # -1: no limit, which version 2 calls max
-                    found.append(Quota(most / period, usage))
-    return min(found, key=lambda each: each.cpus, default=None)
+        if not controllers or controller in controllers.split(","):
+            group = Path(path.lstrip("/"))
+            # In a container the path may be the host's: then its root is the group's folder.
+            for inner in (group, *group.parents):
+                yield bool(controllers), inner
 
 
 def share_cores(count: int | None) -> None:
@@ -219,13 +226,12 @@ def require_gpus(field: str, value: object, wanted: Sequence[int], there: Sequen
 
 
 def available_memory() -> int | None:
-    """Bytes of main memory that this host and this process's cgroup have left, if known."""
-    cgroup = Path("/sys/fs/cgroup")
-    found = [
-        _meminfo(),
-        _of_cgroup(cgroup, "memory.max", "memory.current"),
-        _of_cgroup(cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-    ]
+    """Bytes of main memory that this host and this process's control groups have left, if known."""
+    found = [_meminfo()]
+    for first, group in _own_groups("memory"):
+        names = ("limit_in_bytes", "usage_in_bytes") if first else ("max", "current")
+        folder = GROUPS / "memory" / group if first else GROUPS / group
+        found.append(_of_group(folder, *(f"memory.{name}" for name in names)))
     return min((value for value in found if value is not None), default=_physical())
 
 
@@ -240,16 +246,13 @@ def shared_memory() -> int:
 
 
 def _meminfo() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
+    lines = _lines_of(Path("/proc/meminfo"))
     sizes = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
     return int(sizes[0]) * 1024 if sizes else None
 
 
-def _of_cgroup(folder: Path, limit: str, usage: str) -> int | None:
-    """Bytes that a cgroup has left, where cached files count as free."""
+def _of_group(folder: Path, limit: str, usage: str) -> int | None:
+    """Bytes that a control group has left, where cached files count as free."""
     try:
         most, used = (int((folder / name).read_text()) for name in (limit, usage))
         lines = (folder / "memory.stat").read_text().splitlines()

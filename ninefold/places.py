@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from importlib.machinery import PathFinder
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent
@@ -67,7 +66,8 @@ def option_files(group: str = "*", option: str = "*") -> list[Path]:
 def file_of(module: str) -> Path | None:
     """The file of a module or a package, which is not imported; None if it is not found."""
     first, *rest = module.split(".")
-    spec = PathFinder.find_spec(first)
+    finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)
+    spec = next((found for find in finders if find and (found := find(first, None))), None)
     if spec and spec.origin and not rest:
         file = Path(spec.origin)
         return file if file.is_file() else None  # there is none in an archive

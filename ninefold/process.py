@@ -31,7 +31,7 @@ def replaced(name: str, value: str) -> Iterator[None]:
         yield
     finally:
         if before is None:
-            del os.environ[name]
+            os.environ.pop(name, None)  # the block may have taken it away
         else:
             os.environ[name] = before
 

@@ -12,7 +12,8 @@ from hydra.core.utils import configure_log
 
 from ninefold import plugins
 from ninefold.config.composition import SWEEPER, Composition
-from ninefold.errors import Interrupted, Refused
+from ninefold.errors import Refused
+from ninefold.exits import interrupted
 from ninefold.launch.run import announce, failure_of
 from ninefold.launch.runs import Runs
 from ninefold.result import FILE
@@ -100,8 +101,8 @@ class Sweep:
             runs = self._runs
             try:
                 trains = sweep.finish(self.folder, self.study, runs, self._started, resumes)
-            except KeyboardInterrupt:
-                code = code or Interrupted.code
+            except KeyboardInterrupt as interrupt:
+                code = code or interrupted(interrupt, "", "", "").code
             except OutputClosed:
                 raise
             except Exception as error:

@@ -76,7 +76,7 @@ def named(tree: Tree, name: str) -> Iterator[tuple[str, Any]]:
 def parts_of(tree: Tree) -> str:
     """The keys of a dict, or the number of values of a tuple or a list."""
     if isinstance(tree, dict):
-        return f"a dict of {', '.join(tree)}"
+        return f"a dict of {', '.join(map(str, tree))}"
     return f"a tuple of {len(tree)}" if isinstance(tree, tuple | list) else "one value"
 
 

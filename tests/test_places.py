@@ -3,6 +3,8 @@
 import json
 import os
 import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
 
 import pytest
 
@@ -52,6 +54,24 @@ def test_a_report_takes_the_words_of_the_recorded_command_if_they_are_ours():
     assert trained_with("python train.py -m") == "python train.py"
     assert trained_with("ninefold trainer; rm -r x") == "python train.py"
     assert trained_with(None) == "python train.py"
+
+
+def test_the_file_of_a_module_is_found_as_an_import_finds_it(monkeypatch, tmp_path):
+    """As pip's editable installations do: a finder of their own, and nothing in sys.path."""
+
+    class Finder:
+        @staticmethod
+        def find_spec(name: str, path: object, target: object = None) -> ModuleSpec | None:
+            there = tmp_path / name / "__init__.py"
+            return spec_from_file_location(name, there) if there.exists() else None
+
+    (tmp_path / "mine").mkdir()
+    for name in ("__init__", "data"):
+        (tmp_path / "mine" / f"{name}.py").touch()
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder])
+    assert places.file_of("mine") == tmp_path / "mine" / "__init__.py"
+    assert places.file_of("mine.data") == tmp_path / "mine" / "data.py"
+    assert places.file_of("mine.other") is places.file_of("sys") is places.file_of("none") is None
 
 
 def test_modules_are_looked_for_in_the_order_of_the_process_before(monkeypatch, tmp_path):

@@ -53,6 +53,19 @@ def test_the_tightest_quota_of_a_group_or_its_parents_counts(groups, files, cpus
     assert machine.cores() == (whole if cpus is None else min(whole, max(int(cpus), 1)))
 
 
+@pytest.mark.parametrize(
+    ("own", "folder", "names"),
+    [
+        ("0::/a/b", "a", ("memory.max", "memory.current")),
+        ("4:memory:/a", "memory/a", ("memory.limit_in_bytes", "memory.usage_in_bytes")),
+    ],
+)
+def test_a_limit_of_memory_of_a_group_or_its_parents_counts(groups, own, folder, names):
+    write(groups, {"own": own, f"{folder}/memory.stat": "inactive_file 5"})
+    write(groups / folder, dict(zip(names, ("1000", "300"), strict=True)))
+    assert machine.available_memory() == 705
+
+
 def test_a_quota_of_more_than_the_host_has_is_the_host(groups):
     write(groups, {"own": "0::/", "cpu.max": "100000000 100000"})
     assert machine.cores() == len(os.sched_getaffinity(0))

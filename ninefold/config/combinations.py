@@ -38,8 +38,8 @@ class Combination:
     field: the key that the error line begins with, and its value.
     when: whether a job has the combination.
     wrong, allowed, do: the rest of the line: what is wrong, what is allowed, what to do. A key in
-        braces stands for its value, a name of `WORDS` or `words` for what its function returns.
-    words: further functions of the job for these, by name, for a row outside of this module.
+        braces stands for its value, a name of `words` for what its function returns.
+    words: functions of the job for these, by name.
     example: the values, by key, of a job that has this combination and no other, for the tests.
     """
 
@@ -141,6 +141,7 @@ REFUSED = (
         "the images have {channels} channels",
         "{channels} is allowed, or gray images for any model",
         "choose another model or dataset",
+        words={"channels": channels},
         example={"dataset.shape": [3, 8, 8], "model.input_channels": 1},
     ),
     _length_of("dataset.mean"),
@@ -210,6 +211,7 @@ REFUSED = (
         "this strategy takes several GPUs",
         "auto, cpu and cuda are allowed with it",
         "set parallel.devices=[{gpu}], or parallel=none",
+        words={"gpu": lambda job: job["device"].partition(":")[2]},
         example={"device": "cuda:1", **DDP},
     ),
     Combination(
@@ -270,7 +272,7 @@ REFUSED = (
         "amp.weights",
         lambda job: (
             job["amp.weights"] == "bfloat16"
-            and (job["amp.dtype"] != "bfloat16" or job["amp.scaler"] or not null(job, "ema"))
+            and (job["amp.dtype"] != "bfloat16" or job["amp.scaler"] or job["ema"] is not None)
         ),
         "amp.dtype={amp.dtype}, amp.scaler={amp.scaler} and ema={ema} are given",
         "bfloat16 weights are computed with in bfloat16, and neither scaled nor averaged",
@@ -330,12 +332,6 @@ REFUSED_COMMANDS = (
     ),
 )
 
-# What a sentence may say of a job besides values of its keys.
-WORDS: dict[str, Callable[[Job], object]] = {
-    "channels": channels,
-    "gpu": lambda job: job["device"].partition(":")[2],
-}
-
 
 def problems(job: Mapping[str, Any], refused: Sequence[Combination] = REFUSED) -> list[Failure]:
     """A failure for each combination in `job`, a resolved configuration, that is refused."""
@@ -362,11 +358,10 @@ def by_key(job: Mapping[str, Any]) -> Job:
 
 def _filled(row: Combination, job: Job) -> tuple[str, str, str]:
     """What is wrong, what is allowed and what to do."""
-    words = {**WORDS, **row.words}
 
     def text(match: re.Match[str]) -> str:
         word = match[1]
-        value = words[word](job) if word in words else job.get(word, "not given")
+        value = row.words[word](job) if word in row.words else job.get(word, "not given")
         return str(spelled(value))
 
     wrong, allowed, do = (

@@ -29,6 +29,7 @@ from ninefold.config.hydra_parts import (
     get_args_parser,
     parsed,
 )
+from ninefold.config.rules import SWEEP_SECTIONS
 from ninefold.config.schema import defaults
 from ninefold.errors import ConfigError, Failure
 from ninefold.places import CONF
@@ -199,24 +200,23 @@ def _asked(composition: Composition) -> dict[str, Any]:
 
 
 def not_honored(config: DictConfig) -> list[Failure]:
-    """The `study.*` values that have no effect because this command is not a study."""
-    if "study" not in config:
-        return []
-    wrong, do = "a single run has no rounds", "add -m, or leave it out"
+    """The `study.*` and `report.*` values that have no effect because this command is no study."""
+    wrong, do = "a single run is no study", "add -m, or leave it out"
     if config.hydra.mode == RunMode.MULTIRUN:
         sweeper = config.hydra.runtime.choices.get("hydra/sweeper")
         if sweeper == SWEEPER:
             return []
-        wrong, do = f"hydra/sweeper={sweeper} has no rounds", "leave one of them out"
-    allowed = f"a sweep with hydra/sweeper={SWEEPER}, the default, has"
+        wrong, do = f"hydra/sweeper={sweeper} makes no study", "leave one of them out"
+    allowed = f"a sweep with hydra/sweeper={SWEEPER}, the default, is one"
     return [
-        ConfigError(f"study.{key}", spelled(value), wrong, allowed, do)
-        for key, value in changed_of_study(config).items()
+        ConfigError(f"{section}.{key}", spelled(value), wrong, allowed, do)
+        for section in SWEEP_SECTIONS
+        for key, value in changed(config, section).items()
     ]
 
 
-def changed_of_study(config: DictConfig) -> dict[str, Any]:
-    """The `study.*` values that are not the defaults."""
-    before = defaults("train")["study"]
-    given = {str(key): value for key, value in config.study.items()}
+def changed(config: DictConfig, section: str) -> dict[str, Any]:
+    """The values of a section that are not the defaults."""
+    before = defaults("train")[section]
+    given = {str(key): value for key, value in (config.get(section) or {}).items()}
     return {key: value for key, value in given.items() if value != before.get(key)}

@@ -114,8 +114,7 @@ def expanded(arguments: Sequence[str]) -> list[str]:
     found = _expanded(arguments, KEY)
     if RESUMED not in map(key_of, found) or flags_of(found).multirun:
         return found
-    resumed = _expanded(found, RESUMED)
-    return found if resumed == found else ["-m", *resumed]
+    return _expanded(found, RESUMED)
 
 
 def _expanded(arguments: Sequence[str], name: str) -> list[str]:
@@ -124,7 +123,11 @@ def _expanded(arguments: Sequence[str], name: str) -> list[str]:
     if not own:
         return list(arguments)
     resumes = name == RESUMED
-    rest = [word for word in arguments if resumes or key_of(word) != KEY]
+    before, after = (
+        [word for word in words if resumes or key_of(word) != KEY]
+        for words in (arguments[: own[0]], arguments[own[0] :])
+    )
+    rest = [*before, *after]
     folder = parsed([arguments[own[-1]]])[0].value()
     if folder is None:
         return rest
@@ -145,9 +148,12 @@ def _expanded(arguments: Sequence[str], name: str) -> list[str]:
         words += [word for word in ONE_RUN if key_of(word) not in keys]
     if places := list(dict.fromkeys(stored.places)):
         mine = search_path.listed(rest)
-        rest = [word for word in rest if key_of(word) != search_path.SEARCHED]
+        before, after = (
+            [word for word in words if key_of(word) != search_path.SEARCHED]
+            for words in (before, after)
+        )
         words.append(f"{search_path.SEARCHED}=[{','.join(map(as_text, [*places, *mine]))}]")
-    return [*rest[: own[0]], *words, *rest[own[0] :]]
+    return [*["-m"] * resumes, *before, *words, *after]
 
 
 def needs_trust(folder: Path) -> bool:

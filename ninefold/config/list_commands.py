@@ -196,18 +196,21 @@ def _conf(name: str) -> str:
 
 def _keys(pattern: str) -> str:
     """A paragraph for each key that `pattern` matches, or is a part of. Raises Failure."""
-    known = {**own_keys(True), **own_keys(False), **COMMAND, **SWEEP, **option_keys()}
+    known = [
+        each for keys in (own_keys(False), own_keys(True), COMMAND, SWEEP, option_keys())
+        for each in keys.items()
+    ]  # fmt: skip
     wanted = pattern if {*"*?["} & {*pattern} else f"*{pattern}*"
-    lines = []
-    for name, key in known.items():
+    lines: dict[str, None] = {}  # train and evaluate share most keys, but not every default
+    for name, key in known:
         if key.is_section or not fnmatch.fnmatchcase(name, wanted):
             continue
         default = default_of(key)
         left = f"{name}={default}" if default else name
-        lines.append(entry(left, f"{words(key.kind)}. {key.meaning}"))
+        lines[entry(left, f"{words(key.kind)}. {key.meaning}")] = None
     if not lines:
-        ends = {name.rpartition(".")[2] for name in known}
-        near = nearest(pattern, known) if "." in pattern else nearest(pattern, ends)
+        names = {name if "." in pattern else name.rpartition(".")[2] for name, _ in known}
+        near = nearest(pattern, names)
         allowed = f"{typed_as('keys')} lists all"
         raise ConfigError("keys", pattern, "no key has such a name", allowed, near)
     return "\n".join(lines) + "\n"

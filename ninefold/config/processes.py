@@ -67,8 +67,8 @@ def _require_fitting(
 ) -> None:
     """Raise ConfigError unless strategy, launcher and batch allow this number of processes."""
     if most is not None and wanted > most:
-        wrong = f"parallel={strategy} runs in {most} process"
-        allowed = "ddp takes any number"
+        wrong = f"parallel={strategy} runs in {counted(most, 'process', 'processes')}"
+        allowed = f"parallel.max_processes={most} allows no more"
         raise ConfigError("parallel.processes", wanted, wrong, allowed, "use parallel=ddp")
     if job["launch"]["inline"] and wanted != 1:
         wrong = f"the job has {wanted} processes"

@@ -117,7 +117,9 @@ def inner_keys(choices: Mapping[str, Any], evaluates: bool) -> dict[str, set[str
 def _unknown(node: Mapping[str, Any], known: set[str], prefix: str = "") -> list[Failure]:
     do = "remove it or correct its name"
     return [
-        ConfigError(f"{prefix}{key}", spelled(node[key]), "no such key", suggestion(key, known), do)
+        ConfigError(
+            f"{prefix}{key}", spelled(node[key]), "no such key", suggestion(str(key), known), do
+        )
         for key in node
         if key not in known
     ]

@@ -14,7 +14,7 @@ from ninefold.config import rules, schema
 from ninefold.config.composition import (
     SWEEPER,
     Composition,
-    changed_of_study,
+    changed,
     mode_problems,
 )
 from ninefold.config.job import KEYS_NOT_IN_RESULT, not_a_name
@@ -43,7 +43,7 @@ def of_a_sweep(composition: Composition) -> list[Failure]:
 
 def nothing_swept(config: DictConfig, overrides: Sequence[Override]) -> list[Failure]:
     """That every key has one value; none if the command has keys of a study, such as rounds."""
-    if changed_of_study(config) or any(each.is_sweep_override() for each in overrides):
+    if changed(config, "study") or any(each.is_sweep_override() for each in overrides):
         return []
     allowed = "a sweep such as optimizer.lr=1e-4,1e-3 or seed=0,1"
     do = "name several, or leave out -m for a single run"

@@ -75,6 +75,12 @@ def test_the_page_makes_files_that_compute_what_the_network_does(shell):
         np.testing.assert_allclose(found, wanted.numpy(), atol=1e-4)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "bf16_weights"])
+def test_a_run_in_any_precision_is_loaded(tmp_path, precision):
+    run_folder(tmp_path, "dataset=digits", "model=mlp", f"amp={precision}")
+    assert not ninefold.load(tmp_path).training
+
+
 @pytest.mark.parametrize("kind", ["images", "resized", "masks"])
 def test_it_computes_what_an_evaluation_does_without_the_data(tmp_path, kind):
     scene = scenes.write(tmp_path / "scenes", counts={"train": 4, "test": 4})

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from ninefold.config.combinations import REFUSED, REFUSED_COMMANDS, WORDS, problems
+from ninefold.config.combinations import REFUSED, REFUSED_COMMANDS, problems
 from ninefold.config.options import find
 
 IMAGES, VOLUMES = {"shape": [3, 8, 8]}, {"shape": [1, 8, 8, 8]}
@@ -35,14 +35,12 @@ def test_rows_name_keys_that_there_are():
     of_torch = {"optimizer.fused", "optimizer.foreach", "scheduler.T_max"}
     of_hydra = {"hydra.mode", "hydra/launcher", "started_by"}
     rows = [*REFUSED, *REFUSED_COMMANDS]
-    words = {
-        word
-        for row in rows
-        for word in re.findall(r"{([\w./]+)}", f"{row.wrong} {row.allowed} {row.do}")
-    }
-    named = {row.field for row in rows} | words - WORDS.keys()
+    named = {row.field for row in rows}
+    for row in rows:
+        words = {*re.findall(r"{([\w./]+)}", f"{row.wrong} {row.allowed} {row.do}")}
+        assert row.words.keys() <= words
+        named |= words - row.words.keys()
     assert {name for name in named - of_torch - of_hydra if find(name) is None} == set()
-    assert WORDS.keys() <= words
 
 
 @pytest.mark.parametrize(

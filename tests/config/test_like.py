@@ -145,6 +145,21 @@ def test_a_study_that_goes_on_has_all_words_that_began_it_and_those_of_the_comma
     assert words_of(folder) == ["epochs=1"]  # like= takes no launcher
 
 
+def test_stored_words_stay_before_the_flags_of_the_command(tmp_path):
+    sources = [{"provider": "command-line", "schema": "file", "path": "theirs"}]
+    folder = made(tmp_path, "seed=3", config_sources=sources)
+    given = ["hydra.searchpath=[pkg://more]", "trust=true", f"like={folder}", "--config-dir", "x"]
+    assert expanded(given) == [
+        "trust=true", "seed=3", "hydra.searchpath=['file:///there/theirs','pkg://more']",
+        "--config-dir", "x",
+    ]  # fmt: skip
+
+
+def test_a_study_goes_on_as_a_sweep_though_the_command_has_all_its_words(tmp_path):
+    resumes = f"study.resume={made(tmp_path, 'seed=0,1')}"
+    assert expanded([resumes, "seed=0,1"]) == ["-m", resumes, "seed=0,1"]
+
+
 def test_plain_words_need_no_trust(tmp_path):
     root = "dataset.root='${oc.env:DATA}/photos'"
     plain = (

@@ -101,16 +101,19 @@ def test_no_two_runs_of_a_study_are_in_one_folder(made, subdir, given, fine):
 
 
 def test_settings_of_a_study_are_refused_where_none_is_run(made):
-    single = made.compose(["study.rounds=3"])
-    (failure,) = not_honored(single)
-    assert str(failure).startswith("error: study.rounds=3: a single run has no rounds;")
+    single = made.compose(["study.rounds=3", "report.margin=1"])
+    wrong = "a single run is no study; "
+    starts = [f"error: study.rounds=3: {wrong}", f"error: report.margin=1: {wrong}"]
+    for failure, start in zip(not_honored(single), starts, strict=True):
+        assert str(failure).startswith(start)
     assert not not_honored(made.compose(["seed=1"]))
     with open_dict(single):
         single.hydra.mode = RunMode.MULTIRUN
         assert not not_honored(single)
         single.hydra.runtime.choices["hydra/sweeper"] = "basic"
-    (failure,) = not_honored(single)
-    assert str(failure).startswith("error: study.rounds=3: hydra/sweeper=basic has no rounds;")
+    wrong = [str(failure).partition("; ")[0] for failure in not_honored(single)]
+    assert wrong == [f"error: {word}: hydra/sweeper=basic makes no study"
+                     for word in ("study.rounds=3", "report.margin=1")]  # fmt: skip
 
 
 def test_each_run_has_a_configuration_of_its_own(made):
