@@ -234,6 +234,9 @@ def checked(name: str, dataset: Dataset, examples: Examples) -> Examples:
         do = "set dataset.shape to what was found"
         raise DataError("dataset.shape", list(dataset.shape), wrong, f"found {shape}", do)
     targets = np.asarray(examples.targets)
+    if not len(targets):
+        do = "choose another set, or split"
+        raise DataError("dataset", name, "it has no examples", "one at least is allowed", do)
     low, high = int(targets.min()), int(targets.max())
     classes = high + 1 if dataset.classes is None else dataset.classes
     if low < 0 or high >= classes:

@@ -26,15 +26,17 @@ from ninefold.dataset.cache_folder import META, damage, write
 from ninefold.extensions import DECODERS
 from ninefold.files import read_json
 from ninefold.machine import installed
+from ninefold.places import PACKAGE
 from ninefold.secrets import redacted
 from ninefold.tree import each, filled, leaves
 
-# Arguments of a dataset that do not change what its arrays hold; the files say what root does.
+# Arguments of a dataset that do not change what its arrays hold; of root see `key_of`.
 NOT_IN_KEY = (
     *("root", "download", "cache", "cache_dir", "resident"),
     *("mean", "std", "flip", "crop", "val"),
 )
-PACKAGES = ("ninefold", "numpy", "pillow", "scipy", *DECODERS)  # those of extensions may be absent
+# Those of extensions may be absent.
+PACKAGES = ("ninefold", "numpy", "pillow", "scipy", "torch", "torchvision", *DECODERS)
 
 Files = dict[str, str]  # a cache: the path of each of its files by name
 
@@ -91,19 +93,22 @@ def _arguments(node: Mapping[str, Any]) -> dict[str, Any]:
 def key_of(dataset: Dataset, node: Mapping[str, Any]) -> str:
     """The name of a dataset's cache: a SHA-256 of all that its decoded examples depend on.
 
-    These are the target, the code of its module and of this package, the arguments except those
-    that only augment, versions, and the path, size and time of modification of each file that it
-    reads.
+    These are the target, the code of its module, or of its package if it is one of ours, and of
+    this package, the arguments except those that only augment, versions, and the path, size and
+    time of modification of each file that it reads; of a split that names none, the root.
     """
     code = hashlib.sha256()
     own = Path(sys.modules[dataset.__class__.__module__].__file__ or "")
-    for file in (*sorted(Path(__file__).parent.glob("*.py")), own):
+    beside = sorted(own.parent.glob("*.py")) if PACKAGE in own.parents else [own]
+    for file in (*sorted(Path(__file__).parent.glob("*.py")), *beside):
         code.update(file.read_bytes())
     about = [code.hexdigest(), [installed(package) for package in PACKAGES], _arguments(node)]
     digest = hashlib.sha256(_text({"about": about}).encode())
     root = os.path.join(os.path.expanduser(str(node.get("root") or "")), "")
     for split in dataset.splits:
-        for path in dataset.sources(split):
+        sources = dataset.sources(split)
+        digest.update(b"" if sources else root.encode())
+        for path in sources:
             status = os.stat(path)
             line = [split, path.removeprefix(root), status.st_size, status.st_mtime_ns]
             digest.update(json.dumps(line).encode())

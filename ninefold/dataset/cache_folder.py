@@ -72,6 +72,7 @@ def _write(
     """Write a cache under another name, force it to disk, and rename it."""
     temporary, damaged = (folder.with_name(f".{folder.name}.{word}") for word in ("tmp", "old"))
     try:
+        _remove(temporary, damaged)  # of a process that was killed while this one waited for it
         temporary.mkdir()
         lazy = sum(len(array) for array in arrays.values() if not isinstance(array, np.ndarray))
         title, began = os.path.basename(str(meta["source"]).rstrip("/")), time.monotonic()
@@ -97,8 +98,7 @@ def _write(
             os.replace(folder, damaged)
         replace_durably(temporary, folder)
     finally:
-        for path in (temporary, damaged):
-            shutil.rmtree(path, ignore_errors=True)
+        _remove(temporary, damaged)
 
 
 def _packed(folder: Path, arrays: Mapping[str, Array], threads: int) -> Iterator[tuple[str, int]]:
@@ -169,8 +169,13 @@ def _remove_abandoned(above: Path) -> None:
     for lock in above.glob(".*.lock"):
         with suppress(OSError), open(lock, "r+", opener=opener) as file:
             if locked(file):
-                shutil.rmtree(lock.with_suffix(".tmp"), ignore_errors=True)
+                _remove(lock.with_suffix(".tmp"), lock.with_suffix(".old"))
                 unlock(file)
+
+
+def _remove(*folders: Path) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

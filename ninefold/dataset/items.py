@@ -186,7 +186,7 @@ class Items:
             row
             for one, other in zip(*two, strict=True)
             for row in rows.tolist()
-            if not one[row].equal(other[row])
+            if not same(one[row], other[row])
         ]
         if changed:
             raise self.wrong(
@@ -396,6 +396,11 @@ def is_mask(inputs: Tree, targets: Tree) -> bool:
 
     image = hasattr(inputs, "is_floating_point") and is_image(inputs)
     return image and is_integers(targets) and targets.shape[1:] == inputs.shape[2:]
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    """Whether all numbers are the same; NaN is NaN here."""
+    return bool(((one == other) | (one != one) & (other != other)).all())
 
 
 def listed(mapping: Mapping[Any, Any]) -> str:

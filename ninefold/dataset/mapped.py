@@ -124,9 +124,10 @@ class Mapped(Dataset):
         """The source file of the class."""
         module, _, name = self._node(split)["_target_"].rpartition(".")
         try:
-            return [str(inspect.getsourcefile(getattr(import_module(module), name)))]
+            file = inspect.getsourcefile(getattr(import_module(module), name))
         except (ImportError, AttributeError, TypeError):  # built in, or written in C
-            return []
+            file = None
+        return [] if file is None else [file]
 
     def _node(self, split: Split) -> dict[str, Any]:
         node = {"train": self.train, "test": self.test}.get(split)

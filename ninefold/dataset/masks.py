@@ -53,6 +53,14 @@ MAX_CLASSES = 2**15 - 1  # of int16
 BLACK_AND_WHITE = "divide black and white masks by 255 (dataset=masks: set dataset.values=[0,255])"
 
 
+def require_classes(count: int | None) -> None:
+    """Raise ConfigError where masks have no number of classes, which they do not say themselves."""
+    if count is None:
+        wrong = "masks do not say how many there are"
+        allowed = "a whole number of at least 1 is allowed"
+        raise ConfigError("dataset.classes", "null", wrong, allowed, "set dataset.classes")
+
+
 @dataclass(frozen=True)
 class ClassNumbers:
     """`classes` classes, and void (pixels that do not count) as the number `ignore`, if any.
@@ -226,6 +234,7 @@ class Masks(Dataset):
 
     @property
     def _numbers(self) -> ClassNumbers:
+        require_classes(self.classes)
         values = None if self.values is None else tuple(self.values)
         return ClassNumbers(self.classes, self.ignore, values)
 

@@ -64,7 +64,8 @@ class Segmentation(nn.Module):
         predicted = self._resized(output, target).argmax(dim=1)
         columns = self.classes + 1
         # Void goes to a row of its own: to take it out of the tensors would cost more.
-        true = target.long().masked_fill_(target == self.ignore, self.classes)
+        classes = target.long()  # in a smaller dtype a class may be equal to void
+        true = classes.masked_fill(classes == self.ignore, self.classes)
         cells = true.mul_(columns).add_(predicted.clamp_(max=self.classes))
         counts = counted(cells, columns * columns)
         return counts.reshape(columns, columns)[: self.classes]

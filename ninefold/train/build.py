@@ -23,7 +23,7 @@ from ninefold.checkpoint.store import Checkpoints
 from ninefold.checkpoint.writer import AsyncWriter
 from ninefold.config import combinations
 from ninefold.dataset import Dataset, Examples, Split, as_dataset, train_and_val
-from ninefold.dataset.arrays import ArraySpec, specs
+from ninefold.dataset.arrays import ArraySpec, Selected, specs
 from ninefold.dataset.augmentation import Mixup
 from ninefold.dataset.cache import reader
 from ninefold.dataset.plan import LoaderPlan, plan, processes_ahead
@@ -391,8 +391,10 @@ def network_of(at: Setup, data: Data, resume: bool, evaluates: bool) -> Network:
     task, trained, train = built_task(job), kept_frozen(model, job.freeze), data.train
     trial = trial_of(job, trained, task, context)
     differentiates = evaluates and trial.evaluation(data.test, data.prepare)
-    if isinstance(train.targets, np.ndarray) and hasattr(task, "require_targets"):
-        task.require_targets(train.targets)
+    # With dataset.val it is a part of an array, whose other part is to be valid too.
+    targets = train.targets.array if isinstance(train.targets, Selected) else train.targets
+    if isinstance(targets, np.ndarray) and hasattr(task, "require_targets"):
+        task.require_targets(targets)
     unused = trial.step(train, data.augment, job.seed, job.batch_size, job.accumulate)
     parallel.require_used(unused)
     mean_loss = None

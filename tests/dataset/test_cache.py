@@ -5,9 +5,11 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from ninefold.dataset.cache import Files, key_of, make, mapped, reader
 from ninefold.dataset.cache_folder import damage, write
 from ninefold.dataset.folder import Folder
 from ninefold.errors import DataError
+from ninefold.waits import locked, unlock
 from tests.dataset.kit import photos
 
 SPLITS: tuple[Split, ...] = ("train", "test")
@@ -125,6 +128,28 @@ def test_arguments_that_change_the_decoded_examples_are_in_the_key_and_others_ar
         assert key_of(dataset, {**node(dataset), **new}) != before
     other = folder(root.rename(root.with_name("elsewhere")), cache="disk")
     assert key_of(other, node(other)) == before
+
+
+def test_where_no_files_are_named_the_root_is_in_the_key(root, monkeypatch):
+    monkeypatch.setattr(Folder, "sources", lambda dataset, split: ())
+    dataset = folder(root, cache="disk")
+    assert key_of(dataset, {**node(dataset), "root": "elsewhere"}) != key_of(dataset, node(dataset))
+
+
+def test_what_a_killed_process_has_left_of_a_cache_is_no_obstacle_for_one_that_waited(root):
+    dataset = folder(root, cache="disk")
+    above = root.parent / "cache"
+    name = key_of(dataset, node(dataset))
+    above.mkdir()
+    with open(above / f".{name}.lock", "a") as lock:
+        assert locked(lock)
+        made_by = Thread(target=made, args=[dataset])
+        made_by.start()
+        time.sleep(0.3)  # it waits
+        (above / f".{name}.tmp").mkdir()
+        unlock(lock)
+        made_by.join()
+    assert left(root) == [name]
 
 
 def test_a_change_of_the_code_that_decodes_gives_a_new_key(root, monkeypatch):

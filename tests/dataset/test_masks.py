@@ -14,6 +14,7 @@ from ninefold.dataset import train_and_val
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.masks import LAYOUTS, Masks, nearest
 from ninefold.dataset.preparation import ImagePreparation
+from ninefold.errors import ConfigError
 from tests.dataset.kit import epoch
 from tests.dataset.scenes import CLASSES, COUNTS, VOID, write
 
@@ -174,3 +175,8 @@ def test_void_may_be_a_class_that_was_chosen(root):
     dataset = masks(root, ignore=0)
     dataset.prepare()
     assert 0 in all_of(dataset.load("train").targets)
+
+
+def test_without_a_number_of_classes_no_mask_is_read(root):
+    with pytest.raises(ConfigError, match=r"^error: dataset\.classes=null: masks do not say how "):
+        masks(root, classes=None).prepare()

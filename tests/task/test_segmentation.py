@@ -53,6 +53,14 @@ def test_the_mean_iou_is_that_of_torchmetrics():
     assert list(scores.each.values()) == pytest.approx(theirs.tolist(), abs=1e-7)
 
 
+def test_a_class_counts_though_its_mask_has_no_void_and_a_small_dtype():
+    classes = 157  # 156 is what -100, torch's own number for void, is in uint8
+    target = torch.full((1, 2, 2), 156, dtype=torch.uint8)
+    output = F.one_hot(target.long(), classes).movedim(-1, 1).float()
+    task = Segmentation(classes, None)
+    assert task.scores(task.measure(output, target), []).score == 1
+
+
 def test_classes_that_occur_nowhere_are_left_out_of_the_mean():
     counts = torch.tensor([[6, 2, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]])
     scores = Segmentation(3).scores(counts, ["road", "car", "sky"])

@@ -91,12 +91,12 @@ def _run(arguments: Sequence[str]) -> None:
     memory = size_of(given["memory"]) if "memory" in given else None
     rows, limits = list[list[str]](), list[str]()
     failures: list[Failure] = []
-    base: Path | None = None
     named = ""
-    for label, words in jobs([word for word in arguments if key_of(word) != "memory"]):
-        config = composed([*words, "launch.inline=false"], typed_as("fits"))
-        base = base or Path(config.hydra.run.dir)
-        checked = check(asked(config, config.hydra))
+    each = [*jobs([word for word in arguments if key_of(word) != "memory"])]
+    configs = [composed([*words, "launch.inline=false"], typed_as("fits")) for _, words in each]
+    base = Path(configs[0].hydra.run.dir)
+    found_jobs = [check(asked(config, config.hydra)) for config in configs]  # before any is counted
+    for (label, words), checked in zip(each, found_jobs, strict=True):
         try:
             start_importing(checked)
             job = checked.settle()
@@ -111,8 +111,8 @@ def _run(arguments: Sequence[str]) -> None:
         except (Interrupted, Preempted) as failure:
             left = ("nothing of it is kept", "start it again")
             raise type(failure)("signal", failure.value, STOPPED, *left) from failure
-        except Failure as failure:  # the others can be counted
-            failures.append(failure)
+        except (Failure, Refused) as failure:  # the others can be counted
+            failures += failure.failures if isinstance(failure, Refused) else [failure]
             continue
         rows.append([label, *texts(found, memory is None)])
         limits.append(limit)

@@ -176,7 +176,7 @@ def _answer(
         return found
     seeds = min(2 * plain.runs, plain.rounds)  # of more, each needs a timing round of its own
     text = f"{counted(seeds, 'seed')} in all may decide it."
-    return replace(found, surer=recording.next_steps.of_seeds(alike, seeds, text))
+    return replace(found, surer=recording.next_steps.of_seeds(seeds, text))
 
 
 def _named(lead: str, setting: Setting | None, said: list[str]) -> Answer:

@@ -29,7 +29,7 @@ from ninefold.numbers import (
 from ninefold.report.data.recording import Recording
 from ninefold.score import Score
 from ninefold.stats.statistics import compare, estimate
-from ninefold.stats.verdicts import OPEN, UNDECIDED, Comparison, Difference, Timings
+from ninefold.stats.verdicts import FAILED, OPEN, UNDECIDED, Comparison, Difference, Timings
 from ninefold.study_record import StudyRecord
 
 MOST_TESTED = 200  # values of which each pair is tested: of as many more it would take minutes
@@ -48,8 +48,9 @@ NOT_TESTED = (
 class Sweep:
     """The values of a sweep, by what they are called, in its order.
 
-    seconds: per epoch, by seed or timing round. scores: by seed. failed: how runs ended.
-    by_time: whether times alone were asked. best: the value with the best mean of what was asked.
+    seconds: per epoch, by seed or timing round. scores: by seed. failed: how runs ended; a value
+        with one is not compared.
+    by_time: whether times alone were asked.
     tested: whether values have verdicts: of several seeds or rounds, and not too many.
     """
 
@@ -58,13 +59,18 @@ class Sweep:
     failed: Mapping[str, str]
     scoring: Score
     by_time: bool
-    best: str
     tested: bool
     compared: Comparison
 
     def asked(self, name: str) -> Mapping[int, float]:
         """Return what a value is compared by."""
-        return (self.seconds if self.by_time else self.scores).get(name, {})
+        known = self.seconds if self.by_time else self.scores
+        return {} if name in self.failed else known.get(name, {})
+
+    @cached_property
+    def best(self) -> str:
+        """The value with the best mean of what was asked."""
+        return max(self.seconds, key=self.merit)
 
     def merit(self, name: str) -> float:
         """Return what is larger for a better value."""
@@ -76,6 +82,8 @@ class Sweep:
         """Return how a value compares with the best one, and the verdict; nothing of itself."""
         if name == self.best:
             return "", ""
+        if name in self.failed:
+            return MISSING, FAILED
         if self.by_time:
             found = self.compared.speedup(self.best, name)
             return times(found and found[0]), self.compared.verdict(self.best, name)
@@ -109,14 +117,15 @@ def answer(recording: Recording, found: Sequence[StudyFacts]) -> Answer | None:
     unsure = [
         one_line(name)
         for name in sweep.seconds
-        if name != sweep.best and sweep.against(name)[1] not in ("worse", "slower")
+        if name != sweep.best and sweep.against(name)[1] not in ("worse", "slower", FAILED)
     ]
-    several = max(counts) > 1
+    several, failed = max(counts) > 1, [one_line(name) for name in sweep.failed]
     return Answer(
         lead,
         several and not unsure,
         cell if _names(found)[0] == sweep.best else best,
-        reasons=[_reason(best, unsure, sweep)] if several and sweep.tested else [],
+        reasons=[_reason(best, unsure, sweep)] * (several and sweep.tested)
+        + [f"Left out, as a run of it failed: {listed_and(failed)}."] * bool(failed),
         caveats=[ONE_SEED] * (not several) + [NOT_TESTED] * (several and not sweep.tested),
         table=_table(sweep),
     )
@@ -127,7 +136,7 @@ def decided(record: StudyRecord, found: Sequence[StudyFacts]) -> bool | None:
     sweep = _sweep(record, found)
     if sweep is None:
         return None
-    others = [name for name in sweep.seconds if name not in (sweep.best, *sweep.failed)]
+    others = [name for name in sweep.seconds if name != sweep.best]
     return all(sweep.against(name)[1] not in UNDECIDED for name in others)
 
 
@@ -150,35 +159,28 @@ def _sweep(record: StudyRecord, found: Sequence[StudyFacts]) -> Sweep | None:
     by_name = dict(sorted(zip(names, found, strict=True), key=lambda each: order(each[0])))
     [cell] = found[0].cells
     scoring = found[0].group.scoring
+    failed = {name: each.failed[cell] for name, each in by_name.items() if cell in each.failed}
     scores = {name: each.scores[cell] for name, each in by_name.items() if cell in each.scores}
     seconds = {name: SECONDS.values(each.group).get(cell, {}) for name, each in by_name.items()}
     by_time = not scores
     if by_time and not all(each.timed for each in found):
         return None
-    asked = {name: known for name, known in seconds.items() if known} if by_time else scores
-    means = {name: estimate(known).mean or 0.0 for name, known in asked.items()}
-    sign = -1 if by_time else scoring.sign
-    if not means:
+    asked = seconds if by_time else scores
+    asked = {name: known for name, known in asked.items() if known and name not in failed}
+    if not asked:
         return None
     tested = max(map(len, asked.values())) > 1 and len(asked) <= MOST_TESTED
-    if not swept:  # as of a search, whose values have no order
-        ranked = sorted(seconds, key=lambda name: -sign * means.get(name, -sign * math.inf))
-        seconds = {name: seconds[name] for name in ranked}
-    return Sweep(
-        seconds,
-        scores,
-        {name: each.failed[cell] for name, each in by_name.items() if cell in each.failed},
-        scoring,
-        by_time,
-        max(means, key=lambda name: sign * means[name]),
-        tested,
-        compare(
-            _timings(by_name, cell) if by_time and tested else [],
-            scores if tested else {},
-            replace(found[0].settings, baseline=None),
-            floor=max(each.comparison.floor for each in found),
-        ),
+    compared = compare(
+        _timings({name: by_name[name] for name in asked}, cell) if by_time and tested else [],
+        asked if tested and not by_time else {},
+        replace(found[0].settings, baseline=None),
+        floor=max(each.comparison.floor for each in found),
     )
+    sweep = Sweep(seconds, scores, failed, scoring, by_time, tested, compared)
+    if swept:
+        return sweep
+    ranked = sorted(seconds, key=sweep.merit, reverse=True)  # as of a search: they have no order
+    return replace(sweep, seconds={name: seconds[name] for name in ranked})
 
 
 def _timings(by_name: Mapping[str, StudyFacts], cell: Cell) -> list[Timings]:

@@ -13,7 +13,7 @@ from ninefold import secrets
 from ninefold.extensions.trackers.tracking import Point, Tracked
 from ninefold.files import opener
 from ninefold.logger import Run
-from ninefold.waits import locked, poll_until
+from ninefold.waits import locked, poll_until, unlock
 
 EXTRA = "mlflow"
 DEFAULT = Path("outputs", "mlflow.db")
@@ -114,4 +114,7 @@ def alone(uri: str) -> Iterator[None]:
     os.environ.setdefault(ARTIFACTS, str(path.parent / "mlruns"))
     with open(path.with_name(f".{path.name}.lock"), "a", opener=opener) as file:
         poll_until(lambda: locked(file))
-        yield
+        try:
+            yield
+        finally:
+            unlock(file)

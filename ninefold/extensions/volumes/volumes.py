@@ -10,7 +10,7 @@ from typing import Literal
 
 from ninefold.dataset import Dataset, Examples, Split
 from ninefold.dataset.images import ImageTree, listed, spread
-from ninefold.dataset.masks import ClassNumbers
+from ninefold.dataset.masks import ClassNumbers, require_classes
 from ninefold.errors import ConfigError, DataError
 from ninefold.extensions.volumes.labels import LabelFiles, labels_of
 from ninefold.extensions.volumes.nifti import TOPS, VolumeFiles, nibabel
@@ -123,6 +123,7 @@ class Volumes(Dataset):
 
     @property
     def _numbers(self) -> ClassNumbers:
+        require_classes(self.classes)
         return ClassNumbers(self.classes, self.ignore)
 
     def _labels(self, split: Split, cases: Cases) -> list[str]:

@@ -173,6 +173,13 @@ def test_a_row_that_cannot_be_counted_leaves_the_others_and_each_model_is_named(
     assert lines[len(said)].startswith("error: compile.mode=default")
 
 
+def test_a_row_that_is_refused_is_told_before_any_is_counted(shell):
+    words = ("optimizer=sgd", "optimizer.fused=true", "parallel=ddp,fsdp", "memory=1GiB")
+    done = shell.run("-m", "ninefold", "fits", *IMAGES, *words, code=2)
+    assert done.stderr.startswith("error: optimizer.fused=true: ")
+    assert done.stdout == ""
+
+
 def test_each_process_of_fsdp_holds_its_part_of_the_optimizers_state(tmp_path):
     def state(processes: int) -> int:
         given = "model=convnet", "parallel=fsdp", f"launch.cpu_processes={processes}"

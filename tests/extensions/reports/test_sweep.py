@@ -89,6 +89,18 @@ def test_a_value_whose_run_failed_keeps_its_row(tmp_path):
     assert rows_of(found)[-1] == ["optimizer.lr=0.01", "–", "–", "diverged"]
 
 
+def test_a_value_of_which_a_run_failed_is_not_compared(tmp_path):
+    of = {0.001: (0.90, 0.91, 0.905), 0.01: (0.70, 0.72, 0.71), 10: (0.99, 0.98, 0.985)}
+    runs = [result(seed=seed, overrides=[f"optimizer.lr={rate}"], score=score,
+                   status="diverged" if (rate, seed) == (10, 2) else "ok")
+            for rate, scores in of.items() for seed, score in enumerate(scores)]  # fmt: skip
+    found = built(recorded(sweep(tmp_path, *runs))).answer
+    assert found.decided
+    assert found.lead.startswith("optimizer.lr=0.001 has the best accuracy")
+    assert found.reasons == ["Every other value is shown to be worse.",
+                             "Left out, as a run of it failed: optimizer.lr=10."]  # fmt: skip
+
+
 def test_a_long_search_shows_its_best_values(tmp_path):
     runs = [result(score=n / 100, overrides=[f"optimizer.lr={n}"]) for n in range(60)]
     found = built(recorded(sweep(tmp_path / "many", *runs)))
