@@ -9,6 +9,7 @@ import pytest
 from ninefold.config import resolvers
 from ninefold.config.composition import compose, flags_of
 from ninefold.errors import Refused
+from ninefold.launch.run_folder import exclusive
 from ninefold.main import job_of
 
 Command = Callable[..., int]
@@ -59,6 +60,17 @@ def test_a_folder_with_a_run_takes_no_new_run_or_evaluation(tmp_path, command, c
     assert capsys.readouterr().err == f"{line} another\n"
     (run / "config.yaml").unlink()  # what is left is of something else
     assert command("train", f"hydra.run.dir={run}", "resume=auto") == 0
+
+
+def test_a_folder_in_which_a_run_trains_keeps_the_command_that_began_it(
+    tmp_path, command, capsys, monkeypatch
+):
+    monkeypatch.setattr("ninefold.launch.run_folder.LOCK_WAIT_SECONDS", 0)
+    run = a_folder(tmp_path / "run", {".hydra/overrides.yaml": "- seed=0\n"})
+    with exclusive(run, 0):
+        assert command("train", f"hydra.run.dir={run}", "seed=1") == 2
+    assert "another process is writing to this run folder" in capsys.readouterr().err
+    assert (run / ".hydra" / "overrides.yaml").read_text() == "- seed=0\n"
 
 
 @pytest.mark.parametrize("files", WITHOUT.values(), ids=WITHOUT)

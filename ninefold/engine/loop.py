@@ -114,7 +114,7 @@ def record(run: Training, loss: float, score: float) -> None:
     state.measured = state.step
     best = not state.best_step or run.score.beats(score, state.best_score)
     if best:
-        state.best_score, state.best_step = score, state.step
+        state.best_score, state.best_step = float(score), state.step
     run.after_recording(best)
 
 

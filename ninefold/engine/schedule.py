@@ -7,11 +7,18 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ninefold.errors import ConfigError, one_line
 from ninefold.tree import named
+
+# What the state of a scheduler may have: a number of NumPy's becomes Python's in a checkpoint.
+KEPT = (
+    *(bool, int, float, complex, str, bytes, set, type(None), np.generic),
+    *(torch.Tensor, torch.Size, torch.dtype, torch.device),
+)
 
 
 def require_counts(counts: Iterable[tuple[str, Any]], least: int = 0) -> None:
@@ -117,8 +124,14 @@ def schedule(
 ) -> Schedule:
     """`scheduler` stepped per `per` (epoch or step), after `warmup` optimizer steps of warm-up.
 
-    Raises ConfigError if it cannot be stepped so.
+    Raises ConfigError if it cannot be stepped so, or has a state that torch.load would not read.
     """
+    for name, leaf in named(scheduler.state_dict(), "state"):
+        if not isinstance(leaf, KEPT):
+            wrong = f"its state has a {type(leaf).__name__}, {name}"
+            do = "keep it in another form, or leave it out of state_dict"
+            allowed = "checkpoints hold tensors, numbers and text"
+            raise ConfigError("scheduler", type(scheduler).__name__, wrong, allowed, do)
     if per == "step" and isinstance(scheduler, ReduceLROnPlateau):
         wrong = "ReduceLROnPlateau takes an epoch's mean loss"
         do = "set scheduler.per=epoch or choose another scheduler"

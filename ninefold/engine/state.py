@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -79,9 +80,11 @@ class State:
         them whole, and its content is the one to save. Every process must call it.
         """
         tensors = parallel.parts if parts else parallel.state
+        found = tensors(self.model, self.optimizer, self.average.named())
         return {
-            **tensors(self.model, self.optimizer, self.average.named()),
-            "scheduler": self.schedule.state_dict(),
+            **found,
+            "optimizer": copied(found["optimizer"], lambda tensor: tensor),
+            "scheduler": copied(self.schedule.state_dict(), lambda tensor: tensor),
             "scaler": self.scaler.state_dict(),
             "skipped": int(self.scaler.skipped),
             "rng": [gather(rng, parallel, context) for rng in generators.states(context)],
@@ -160,7 +163,11 @@ def copied(tree: Any, copy: Callable[[Tensor], Tensor]) -> Any:
 
 
 def mapped(tree: Any, change: Callable[[str, Tensor], Tensor], name: str = "") -> Any:
-    """`tree` in new containers, with `change(name, tensor)` for each tensor; names are dotted."""
+    """`tree` in new containers, with `change(name, tensor)` for each tensor; names are dotted.
+
+    A number of NumPy's, as a schedule by np.cos computes one, becomes Python's: torch.load reads
+    no other.
+    """
     if isinstance(tree, Tensor):
         return change(name, tree.detach())
     if isinstance(tree, Mapping):
@@ -169,4 +176,4 @@ def mapped(tree: Any, change: Callable[[str, Tensor], Tensor], name: str = "") -
         return Counter(made) if isinstance(tree, Counter) else made  # MultiStepLR asks it for more
     if isinstance(tree, list | tuple):
         return [mapped(value, change, f"{name}.{index}") for index, value in enumerate(tree)]
-    return tree
+    return tree.item() if isinstance(tree, np.generic) else tree

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from ninefold import ranks
 from ninefold.errors import (
     NOT_DETERMINISTIC,
     ConfigError,
@@ -213,7 +214,12 @@ def failure_of(raised: Raised) -> Failure:
         return raised.error
     in_worker = raised.rank is not None
     found = raised.details if in_worker else raised.line or "a run needs a few GB to import torch"
-    known = (row.failure(raised) for row in KNOWN if row.of_launcher != in_worker)
+    alone = ranks.found(os.environ).world_size == 1
+    known = (
+        row.failure(raised)
+        for row in KNOWN
+        if row.of_launcher != in_worker and not (alone and row.kind is PeerError)
+    )
     failure = (
         (no_reader() if isinstance(raised.error, OutputClosed) else None)
         or memory_failure(raised.error, found)

@@ -28,6 +28,7 @@ from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, DataError, Failure, PeerError
 from ninefold.launch import worker
 from ninefold.launch.failures import Raised, failure_of
+from ninefold.types import MAX_TIME
 from ninefold.words import key_and_value
 
 LOOPBACK = Path("/sys/class/net/lo")
@@ -102,7 +103,7 @@ def timeout_of(argv: Sequence[str]) -> float:
     """The seconds of launch.timeout in a command's arguments, as nothing is composed yet."""
     given = dict(map(key_and_value, argv)).get("launch.timeout", "")
     try:
-        return max(1.0, float(given))
+        return min(max(1.0, float(given)), MAX_TIME)
     except ValueError:
         return RunSpec.timeout
 
@@ -150,11 +151,18 @@ def hosts_of(members: Sequence[RankFacts]) -> list[dict[str, Any]]:
         {
             "name": here[0].host,
             **here[0].machine,
-            **({"cores": len(cpus)} if (cpus := set[int]().union(*(m.cpus for m in here))) else {}),
+            "cores": cores_of(here),
             "ranks": [member.rank for member in here],
         }
         for here in nodes.values()
     ]
+
+
+def cores_of(here: Sequence[RankFacts]) -> int | None:
+    """The CPUs that the ranks of a host may use together: all of theirs, within a quota of time."""
+    cpus = set[int]().union(*(member.cpus for member in here))
+    quotas = [own for member in here if (own := member.machine["cores"] or 0) < len(member.cpus)]
+    return min([len(cpus), *quotas]) if cpus else here[0].machine["cores"]
 
 
 def host_of(rank: int) -> dict[str, Any]:

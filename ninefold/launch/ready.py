@@ -13,10 +13,17 @@ from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.config.data import prepare_weights
 from ninefold.config.job import Asked, Checked, Settled, check, settle
 from ninefold.config.resume import AUTO, holds_a_run
-from ninefold.errors import ConfigError, Failure, Refused, ResourceError, resource_failure
+from ninefold.errors import (
+    ConfigError,
+    Failure,
+    FolderInUse,
+    Refused,
+    ResourceError,
+    resource_failure,
+)
 from ninefold.files import require_regular
 from ninefold.launch import forkserver
-from ninefold.launch.run_folder import occupied
+from ninefold.launch.run_folder import exclusive, occupied
 from ninefold.machine import cores
 from ninefold.numbers import counted
 from ninefold.ranks import found, slurm, started_by
@@ -110,6 +117,12 @@ def _occupied(job: Asked, folder: Path) -> list[Failure]:
     except OSError as error:
         found = resource_failure(error, "a run writes it", "choose another hydra.run.dir")
         return [found]
+    if (folder / ".lock").exists():  # Hydra would write there, while another run trains
+        try:
+            with exclusive(folder, rank=0):
+                pass
+        except FolderInUse as used:
+            return [used]
     if not holds_a_run(folder):
         return []
     return [occupied(folder, "choose another" if job.evaluates else "")]

@@ -10,7 +10,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from importlib import import_module
@@ -96,8 +96,12 @@ def tell(spec: RunSpec, failure: Failure) -> None:
         print(failure, file=sys.stderr, flush=True)
         exit_now(failure.code)
     report = FailureReport.of(failure, found(os.environ).rank)
-    with suppress(FileNotFoundError):  # the launcher has given up
+    try:
         write_json(spec.mailbox / f"rank{report.rank}.json", asdict(report))
+    except FileNotFoundError:  # the launcher has given up
+        pass
+    except OSError:  # as where TMPDIR is full
+        print(failure, file=sys.stderr, flush=True)
 
 
 def run_spec(spec: RunSpec, inline: bool = False, begin: Callable[[], None] = lambda: None) -> None:

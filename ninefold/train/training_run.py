@@ -139,7 +139,7 @@ def log_step(run: TrainingRun) -> bool:
     values = {
         "epoch": state.step / run.batches.steps_per_epoch,
         "loss": found.last.mean().item(),
-        "lr": state.optimizer.param_groups[0]["lr"],
+        "lr": float(state.optimizer.param_groups[0]["lr"]),
         "scale": state.scaler.get_scale(),
         # The steps before those of a turn are not on the clock: there may be none so far.
         "examples_per_second": state.step * run.batch_size / (run.clock.seconds or math.inf),

@@ -13,6 +13,7 @@ import pytest
 
 from ninefold.errors import ConfigError, DataError
 from ninefold.launch.per_rank import RankFacts, hosts_of, require_equal, timeout_of
+from ninefold.types import MAX_TIME
 from tests.conftest import ROOT, Shell, launched, result
 from tests.dataset.kit import photos
 
@@ -35,7 +36,7 @@ def test_the_first_host_that_differs_is_named_with_what_differs(name, values, ki
 
 
 def test_hosts_are_told_apart_by_their_numbers_and_have_the_cpus_of_all_their_ranks():
-    machine = {"cpu": "x", "cores": 1, "gpus": []}
+    machine = {"cpu": "x", "cores": 2, "gpus": []}
     cyclic = [
         RankFacts(rank, rank % 2, "ab"[rank % 2], machine=machine, cpus=[rank // 2, 7])
         for rank in range(4)
@@ -43,7 +44,9 @@ def test_hosts_are_told_apart_by_their_numbers_and_have_the_cpus_of_all_their_ra
     first, second = hosts_of(cyclic)
     assert first == {"name": "a", "cpu": "x", "cores": 3, "gpus": [], "ranks": [0, 2]}
     assert second["ranks"] == [1, 3]
-    assert hosts_of([RankFacts(0, 0, "a", machine=machine)])[0]["cores"] == 1
+    assert hosts_of([RankFacts(0, 0, "a", machine=machine)])[0]["cores"] == 2
+    within_a_quota = RankFacts(0, 0, "a", machine={**machine, "cores": 4}, cpus=[*range(64)])
+    assert hosts_of([within_a_quota])[0]["cores"] == 4
 
 
 # Whole commands
@@ -154,6 +157,7 @@ def test_a_rank_that_differs_fails_or_dies_is_told_in_one_line_of_each_that_is_l
         (["launch.timeout=15", "seed=1"], 15),
         (["++launch.timeout=0.5"], 1),
         (["launch.timeout=soon"], 1800),
+        (["launch.timeout=inf"], MAX_TIME),
         ([], 1800),
     ],
 )

@@ -46,8 +46,17 @@ NCCL, CUDA = torch.distributed.DistBackendError, torch.AcceleratorError
     (OSError(28, "No space left on device", "last.pt"),
      ResourceError, "error: file=last.pt: No space left on device; traceback in "),
 ])  # fmt: skip
-def test_an_error_of_a_library_is_one_line_with_what_a_user_can_do(error, kind, line, tmp_path):
+def test_an_error_of_a_library_is_one_line_with_what_a_user_can_do(
+    error, kind, line, tmp_path, monkeypatch
+):
+    for name, value in (("RANK", "1"), ("WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
     failure = failure_of(Raised(error, tmp_path / "run.rank1.log", rank=1))
     assert type(failure) is kind
     assert str(failure).replace(str(tmp_path / "run.rank1.log"), "LOG").startswith(line)
     assert "\n" not in str(failure)
+
+
+def test_no_peer_is_blamed_where_there_is_none(tmp_path):
+    error = RuntimeError("Error 111 connecting to cache:6379. Connection refused.")
+    assert not isinstance(failure_of(Raised(error, tmp_path / "run.log", rank=0)), PeerError)

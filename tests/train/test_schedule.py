@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -111,6 +112,24 @@ def test_a_schedule_does_not_continue_from_numbers_that_none_has(changed, said):
     plan = schedule(inner, optimizer, "step", warmup=5)
     with pytest.raises(ValueError, match=said):
         plan.load_state_dict({**plan.state_dict(), **changed})
+
+
+def test_a_schedule_of_numpys_numbers_is_saved_in_pythons(tmp_path):
+    with ours.training(*SMALL, "scheduler=none") as run:
+        group = run.state.optimizer.param_groups[0]
+        group["lr"] = np.float64(LR)
+        group["initial_lr"] = np.float32(1)
+        torch.save(run.state.content(run.parallel, run.context), tmp_path / "saved.pt")
+    saved = torch.load(tmp_path / "saved.pt", weights_only=True)["optimizer"]["param_groups"][0]
+    assert (saved["lr"], saved["initial_lr"]) == (LR, 1)
+
+
+def test_a_schedule_with_a_state_that_no_checkpoint_gives_back_is_refused_before_the_first_step():
+    optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=LR)
+    inner = torch.optim.lr_scheduler.ConstantLR(optimizer)
+    inner.table = np.linspace(0, 1, 3)
+    with pytest.raises(ConfigError, match="error: scheduler=ConstantLR: its state has a ndarray"):
+        schedule(inner, optimizer, "epoch", warmup=0)
 
 
 def test_parameter_groups_have_their_own_options():
