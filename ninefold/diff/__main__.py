@@ -59,7 +59,8 @@ def parser() -> CommandsParser:
     )
     kill = "with --resume: kill it after this step, not two steps after a torch.save"
     options.take("--kill-after", "STEP", kill, positive, Rule(needs="resume"))
-    options.flag("--only", says="look at nothing behind the first difference")
+    only = "look at nothing behind the first difference"
+    options.flag("--only", says=only, rule=Rule(never="resume"))
     options.flag("--fail", says="end with exit code 8 if they part")
     add_shared(options)
     options.set_defaults(step=None, **{"try": False})  # of bench alone
@@ -84,9 +85,12 @@ def run(words: Sequence[str]) -> None:
     if asked.json:
         output.require_writable("--json", asked.json)
     with prepared(asked, least=1) as (keep, commands):
-        if len(commands) > 2 or (asked.resume and len(asked.commands) != 2):
-            number, wrong = max(len(commands), len(asked.commands)), "so many commands were given"
-            raise ConfigError("arguments", number, wrong, "two are compared", "give two")
+        if asked.resume and len(asked.commands) != 2:
+            wrong, needed = "so many commands were given", "one that is killed and one that goes on"
+            raise ConfigError("--resume", len(asked.commands), wrong, needed, "give two")
+        if len(commands) > 2:
+            wrong = "so many commands were given"
+            raise ConfigError("arguments", len(commands), wrong, "two are compared", "give two")
         one, other = commands * 2 if len(commands) == 1 else commands
         if asked.resume:
             data = resumed(one, other, keep, asked.steps, asked.kill_after)

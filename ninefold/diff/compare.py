@@ -31,6 +31,7 @@ NEEDED = {"param", "state", "grad"}  # that one has and the other has not is a d
 # How far rounding to a dtype may set one step apart: 256, 12 and 8 units of it.
 LIMITS = {"float64": 1.5e-5, "float32": 1.5e-5, "float16": 5.9e-3, "bfloat16": 3.1e-2}
 GROWTH, FADES, MOST = 30.0, 3.0, 0.05  # of rounding from step to step
+OWN = ("input", "hyper", "scale")  # phases whose entries no rounding of steps before reaches
 EXACT = 1e-12  # sums in float64 of other numbers of threads differ by less
 Rank = dict[str, Any]  # what one rank has recorded of a step
 Order = dict[str, list[Any]]  # indices of examples, by loader
@@ -248,7 +249,7 @@ def limits(differences: Sequence[Difference], before: float) -> Iterator[float]:
     grown = max([*own, LIMITS["float32"], min(GROWTH * before, MOST)])
     for each, limit in zip(differences, own, strict=True):
         exact = each.phase in ("hyper", "scale") or not limit
-        yield EXACT if exact else limit if each.phase == "input" else grown
+        yield EXACT if exact else limit if each.phase in OWN else grown
 
 
 def find(one: Training, other: Training) -> Divergence:
@@ -270,11 +271,10 @@ def find(one: Training, other: Training) -> Divergence:
         beyond = [each for each in beyond if each[:2] not in harmless]
         if parts(beyond, all_):
             first, parting.others = beyond[0], beyond
-            grown = GROWTH * before > MOST and first.phase != "input"
+            grown = GROWTH * before > MOST and first.phase not in OWN
             parting.first, parting.grown = (parting.steps, first), grown and first.distance < 1
             return parting
-        silent = [each for each in beyond if each.phase != "buffer"]
-        parting.harmless = parting.harmless or next(iter(silent), None)
+        parting.harmless = parting.harmless or next(iter(beyond), None)
         harmless |= {each[:2] for each in beyond}
         rounding = [each.distance for each, limit in limited
                     if each.distance <= limit and each.phase != "buffer"]  # fmt: skip

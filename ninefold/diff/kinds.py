@@ -264,7 +264,7 @@ def of_gradients(case: Case) -> Told:
     shares = [(theirs[key].zeros / theirs[key].n - mine[key].zeros / mine[key].n, key)
               for key in keys if mine[key].n == theirs[key].n > 0]  # fmt: skip
     more, key = max(shares, key=lambda each: abs(each[0]), default=(0.0, ""))
-    if abs(more) > MORE_ZEROS:
+    if abs(more) > MORE_ZEROS and has_float16(case.ranks[more > 0]):
         zero = f"{100 * abs(more):.0f} % of the gradient of {key} are zero"
         return "underflow", f"{zero} in {b if more > 0 else a} alone (a GradScaler helps)"
     if (ratio := factor(mine, theirs)) is not None:
@@ -275,6 +275,11 @@ def of_gradients(case: Case) -> Told:
     return "weights-of-examples", (
         f"all outputs are equal, but {case.differs}, and gradients by no one factor: {why}"
     )
+
+
+def has_float16(ranks: Sequence[Rank]) -> bool:
+    """Whether a step computes anything in float16, in which small gradients are zero."""
+    return any(entry.dtype == "float16" for entry in table(ranks).values())
 
 
 def factor(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> float | None:

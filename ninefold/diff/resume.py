@@ -78,3 +78,5 @@ def lost(rest: Training, second: Training) -> Iterator[tuple[str, bool]]:
         differs = any(a["rng"].get(name) != b["rng"].get(name) for a, b in pairs)
         if draws or (values and differs):
             yield f"random state of {name}", differs
+    if any(each.phase == "buffer" for each in found[0]) and not apart("output"):
+        yield "buffers", apart("buffer")

@@ -41,8 +41,10 @@ def record(
                 if saves or len(recorded(held.folder)) >= steps:
                     break
                 saves = SAVES in held.train(0, 1, records=True).marked
-        except ConfigError as error:  # what bench advises is of no use here
-            do = f"see its output, {held.log}"
+        except ConfigError as error:
+            if error.field != "command":
+                raise
+            do = f"see its output, {held.log}"  # what bench advises is of no use here
             raise command.failure(error.wrong, error.allowed, do) from None
         except Ended as ended:
             if ended.code:

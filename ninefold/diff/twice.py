@@ -54,7 +54,7 @@ def two_starts(command: Command, keep: Path, steps: int) -> dict[str, Any]:
     said = f"Two starts differ from step {step} on, first in {place(each)}, {size(each.distance)}."
     if last.inexact:
         why = "an order of additions that is not fixed" if each.distance < SMALL else "chance"
-        said += f" They still do with all of this fixed: {', '.join(SOURCES)}. It is {why}."
+        said += f" They still do with all of this fixed: {', '.join(fixed)}. It is {why}."
         data["kind"] = "not-fixed"
     else:
         said = "\n".join([f"{said} They are equal with:", *(f"  {SOURCES[n]}" for n in fixed)])
@@ -63,9 +63,8 @@ def two_starts(command: Command, keep: Path, steps: int) -> dict[str, Any]:
 
 def possible(parting: Divergence) -> list[str]:
     """The sources of chance that may set two starts apart, the likely ones first."""
-    born, phase = parting.one.first["born"], parting.inexact and parting.inexact[1].phase
     evidence = {source: differs(source, parting) for source in ("torch", "numpy", "random")}
-    evidence |= {"default_rng": bool(born.get("default_rng")), "hash": phase in ("start", "input")}
+    evidence["default_rng"] = bool(parting.one.first["born"].get("default_rng"))
     return [source for source in SOURCES if evidence.get(source, True)]
 
 
@@ -73,5 +72,5 @@ def differs(source: str, parting: Divergence) -> bool:
     """Whether a random state differs before the first step, and is drawn from until the last."""
     one, other = parting.one, parting.other
     a, b = (of.first["rng"].get(source) for of in (one, other))
-    states = {one.first["born"].get(source), *(ranks[0]["after"][source] for ranks in one.steps)}
-    return a != b and len({*states, a}) > 1
+    later = {ranks[0]["after"].get(source) for ranks in one.steps}
+    return a != b and len({a, one.first["born"].get(source), *later}) > 1

@@ -14,6 +14,8 @@ from ninefold.bench.command import INJECT
 from ninefold.diff.__main__ import main
 from ninefold.diff.compare import Entry, Training, distance, find
 from ninefold.diff.kinds import answer
+from ninefold.diff.resume import lost
+from ninefold.diff.twice import possible
 from tests.conftest import Shell
 from tests.diff.plants import HERE, PLANTS, PYTHON, wrong
 
@@ -48,23 +50,66 @@ def test_entries_add_up_over_examples_and_are_apart_by_the_error_of_elements(ent
     assert distance(entry(whole), entry(whole.clone().fill_(torch.nan))) == float("inf")
 
 
+def training(name: str, *steps: dict[str, float], dtype: str = "float32") -> Training:
+    """Steps of numbers, by phase and name: `grad a`. zeros: the share of each that is zero."""
+    nothing = {"data": [], "examples": [], "ties": [], "modules": {}, "born": {}, "lost": None}
+    random = {"rng": {"torch": name}, "after": {"torch": f"{name} later"}}
+    made = []
+    for step in steps:
+        zeros = step.get("zeros", 0.0)
+        entries = [
+            [*place.split(), dtype, 1, [10.0, 0.0, 10 * zeros, x, x**2, x]]
+            for place, x in step.items() if place != "zeros"
+        ]  # fmt: skip
+        made.append([{"micro": 1, "entries": entries, **nothing, **random}])
+    return Training(name, made)
+
+
 @pytest.mark.parametrize(("parts_at", "kind"), [(1, "function"), (2, "rounding")])
 def test_gradients_alone_that_part_a_little_after_step_1_are_no_mistake(parts_at, kind) -> None:
-    def training(name: str, bend: float) -> Training:
-        def entries(gradient: float) -> list[Any]:
-            numbers = {"output": 1.0, "loss": 1.0, "grad": gradient}
-            return [
-                [phase, name, "float32", 1, [1.0, 0.0, 0.0, x, x**2, x]]
-                for phase, x in numbers.items()
-                for name in (("a", "b") if phase == "grad" else (phase,))
-            ] + [["grad", "c", "float32", 1, [1.0, 0.0, 0.0, 1.0, 1.0, 1.0]]]
+    def bent(name: str, bend: float) -> Training:
+        own = [1.0 + bend * (step == parts_at) for step in (1, 2)]
+        return training(name, *(
+            {"output x": 1.0, "loss loss": 1.0, "grad a": of, "grad b": of, "grad c": 1.0}
+            for of in own
+        ))  # fmt: skip
 
-        nothing = {"data": [], "examples": [], "rng": {}, "ties": [], "modules": {}, "born": {}}
-        steps = [entries(1.0 + bend * (step == parts_at)) for step in (1, 2)]
-        return Training(name, [[{"micro": 1, "entries": of, **nothing}] for of in steps])
-
-    found = answer(find(training("A", 0.0), training("B", 1e-2)))
+    found = answer(find(bent("A", 0.0), bent("B", 1e-2)))
     assert (found["kind"], found["step"], found["phase"]) == (kind, parts_at, "grad")
+
+
+def test_no_rounding_explains_another_learning_rate() -> None:
+    def steps(name: str, rounding: float, rate: float) -> Training:
+        equal = {"output x": 1.0 + rounding, "loss loss": 1.0}
+        rates = ({"hyper lr": 1.0}, {"hyper lr": rate})
+        return training(name, *({**equal, **of} for of in rates), dtype="bfloat16")
+
+    found = answer(find(steps("A", 0.0, 1.0), steps("B", 0.01, 1.1)))
+    assert (found["kind"], found["step"]) == ("learning-rate", 2)
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [("float16", "underflow"), ("float32", "function")])
+def test_gradients_underflow_where_something_is_computed_in_float16(dtype, kind) -> None:
+    step = {"output x": 1.0, "loss loss": 1.0, "grad a": 1.0, "grad b": 1.0}
+    pair = (training("A", step, dtype=dtype),
+            training("B", {**step, "grad a": 1.1, "zeros": 0.3}, dtype=dtype))  # fmt: skip
+    assert answer(find(*pair))["kind"] == kind
+
+
+def test_buffers_that_differ_alone_are_told_and_of_a_resumed_training_named_as_lost() -> None:
+    equal = {"input x": 1.0, "output x": 1.0, "loss loss": 1.0}
+    one, other = (training("A", {**equal, "buffer mean": mean}) for mean in (1.0, 2.0))
+    found = answer(find(one, other))
+    assert found["kind"] == "rounding"
+    assert "but for the buffer mean, which training does not follow" in found["text"]
+    assert dict(lost(one, other))["buffers"]
+    assert not dict(lost(one, one))["buffers"]
+    assert "buffers" not in dict(lost(one, training("B", {**equal, "output x": 2.0})))
+
+
+def test_each_source_of_chance_is_tried_that_may_be_one_and_numpy_need_not_be_there() -> None:
+    tried = possible(find(training("A", {"param a": 1.0}), training("B", {"param a": 2.0})))
+    assert tried == ["torch", "hash", "deterministic", "threads"]
 
 
 def test_a_mistake_is_named_as_a_sentence_as_data_and_by_the_exit_code(shell: Shell) -> None:
