@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
 from ninefold.answer.screen import NOTES
 from ninefold.bench import output
-from ninefold.bench.command import Command
+from ninefold.bench.command import OUT, Command
 from ninefold.bench.commands import prepared
 from ninefold.bench.measurements import Measurements, Options
 from ninefold.bench.options import (
@@ -165,45 +165,81 @@ def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     from ninefold.bench import score, series  # here, as nothing else needs them
 
     text = asked.score if isinstance(asked.score, str) else asked.score.pattern
+    require_two("--score", commands)
     if asked.margin is None or asked.better is None:
         wrong, needed = "what a gain is worth is not said", "--better and --margin are needed"
         raise ConfigError("--score", text, wrong, needed, "add them")
+    for command in commands:
+        if isinstance(asked.score, str) and OUT not in command.text:
+            raise command.failure(f"it has no {OUT}", f"the score is in {text}", "have it written")
+    found = list[score.Judged]()
     with series.opened(asked.series) as judgements:
         level = judgements.level if judgements else score.LEVEL
         rule = score.Rule(asked.score, asked.better, asked.margin, level)
-        answer: score.Judged | None = None
-        more = list[str]()
-        try:
-            for answer in score.looks(commands, rule, keep):
-                judgement = answer.judgement
-            more += [judgements.add(judgement, commands)] if judgements else []
-        finally:
-            if answer:
-                if asked.json:
-                    output.write("--json", asked.json, output.as_json(answer.data()))
-                told = answer.text(None if asked.verbose else NOTES, more)
-                print(told, file=shown(asked), flush=True)
-    kind = {score.DISCARD: Slower, score.MORE: Undecided}.get(judgement.verdict)
-    if kind is not None:
-        runs = f"{judgement.seeds} seeds were run"
-        raise kind("--score", text, judgement.verdict, runs, "see above")
+        stopped = failure_in(lambda: score.judge_runs(commands, rule, keep, found.append))
+        failure = stopped
+        if found:
+            judgement, runs = found[-1].judgement, f"{found[-1].judgement.seeds} seeds were run"
+            kind = {score.DISCARD: Slower, score.MORE: Undecided}.get(judgement.verdict)
+            if kind and not stopped:
+                failure = kind("--score", text, judgement.verdict, runs, "see above")
+            # One that was stopped has been seen, too, and has cost its share.
+            more = [judgements.add(judgement, commands)] if judgements else []
+            said = found[-1].text(None if asked.verbose else NOTES, more)
+            data = output.as_json(found[-1].data(failure.code if failure else 0))
+            tell(asked, said, {"--json": (asked.json, data)}, stopped)
+    if failure:
+        raise failure
 
 
-def tell(summary: Summary, asked: Namespace, keep: Path, exit_code: int) -> None:
-    """Write what is known as data, and print it: who reads that may have ended."""
-    output.write("--keep", keep / output.DETAILS, summary.details())
-    if asked.json:
-        output.write("--json", asked.json, output.as_json(summary.data(exit_code)))
-    print(summary.text(keep, asked.verbose), file=shown(asked), flush=True)
+def require_two(option: str, commands: Sequence[Command]) -> None:
+    """Raise ConfigError for an option that compares two commands."""
+    if len(commands) != 2:
+        wrong = "commands were given"
+        raise ConfigError(option, len(commands), wrong, "it takes two", "give these")
+
+
+def failure_in(measure: Callable[[], None]) -> Failure | None:
+    """Measure; returns what has stopped that, such as a signal or a full disk."""
+    try:
+        measure()
+    except KeyboardInterrupt as stopped:
+        return interrupted(stopped, *STOPPED, "start again")
+    except OSError as error:
+        return failure_of(error)
+    except Failure as failure:
+        return failure
+    return None
+
+
+def tell(
+    asked: Namespace,
+    text: str,
+    files: Mapping[str, tuple[Path | None, str]],
+    stopped: Failure | None,
+) -> None:
+    """Write files, and print a text: last, as who reads that may have ended.
+
+    files: by the options that name them. stopped: what has stopped the measurement, which matters
+    more than a file that cannot be written.
+    """
+    try:
+        for option, (path, content) in files.items():
+            if path is not None:
+                output.write(option, path, content)
+    except (ConfigError, OSError):
+        if stopped is None:
+            raise
+    finally:
+        print(text, file=shown(asked), flush=True)
 
 
 def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     """Compare times, and print the summary. Raises the failure of a gate."""
     gates = {"--max-slowdown": asked.max_slowdown, "--max-memory": asked.max_memory}
     for option, allowed in gates.items():
-        if allowed is not None and len(commands) != 2:
-            wrong = "commands were given"
-            raise ConfigError(option, len(commands), wrong, "it takes two", "give these")
+        if allowed is not None:
+            require_two(option, commands)
     tries = getattr(asked, "try")
     options = Options(
         minutes=asked.minutes or (4.0 if tries else Options.minutes),
@@ -220,23 +256,14 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         bench = ChangesTrial(commands[0], options, keep)
     else:
         bench = (WholeRuns if options.whole else Bench)(Measurements(commands, options), keep)
-    ended: Failure | None = None
-    try:
-        bench.run()
-    except KeyboardInterrupt as stopped:
-        ended = interrupted(stopped, *STOPPED, "start again")
-    except Failure as failed:
-        ended = failed
-    if ended:
-        try:
-            if bench.measured.rounds:
-                tell(Summary(bench.known, stopped=True), asked, keep, ended.code)
-        finally:
-            raise ended
-    summary = Summary(bench.known)
-    failure = summary.failure
-    tell(summary, asked, keep, failure.code if failure else 0)
-    if asked.markdown:
-        output.write("--markdown", asked.markdown, summary.markdown())
+    stopped = failure_in(bench.run)
+    summary = Summary(bench.known, stopped=stopped is not None)
+    failure = stopped or summary.failure
+    if bench.measured.rounds or not stopped:
+        data = output.as_json(summary.data(failure.code if failure else 0))
+        files = {"--keep": (keep / output.DETAILS, summary.details()), "--json": (asked.json, data)}
+        if not stopped:
+            files["--markdown"] = asked.markdown, summary.markdown()
+        tell(asked, summary.text(keep, asked.verbose), files, stopped)
     if failure:
         raise failure

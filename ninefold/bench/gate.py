@@ -1,19 +1,21 @@
-"""The gate: whether a command is slower than another by more than is allowed, and its words."""
+"""The gates: whether a command is slower than another, or takes more memory, by more than is
+allowed, and their words."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ninefold.answer.needed import rounds_for_side
 from ninefold.answer.words import interval, may_be, shown
 from ninefold.errors import Failure, Slower, Undecided
 from ninefold.numbers import counted
 from ninefold.stats.statistics import estimate
-from ninefold.stats.verdicts import Pair, Settings
+from ninefold.stats.verdicts import Estimate, Pair, Settings
 from ninefold.types import LEAST_ROUNDS
 
-PASSES, FAILS, UNDECIDED = "passes", "fails", "undecided"
+WORST_FIRST = FAILS, UNDECIDED, PASSES = "fails", "undecided", "passes"
 
 
 def verdict(pair: Pair, allowed: float) -> str:
@@ -29,8 +31,8 @@ def least_speedup(allowed: float) -> float:
     return 1 / (1 + allowed)
 
 
-def sentence(pair: Pair, allowed: float, settings: Settings, what: str = "") -> str:
-    """The verdict, and what it rests on. what: in which else than time."""
+def clause(pair: Pair, allowed: float, settings: Settings, what: str = "") -> str:
+    """What the gate on time shows. what: in which else than time."""
     state, share = verdict(pair, allowed), f"{100 * allowed:g} %"
     found = {
         PASSES: f"{pair.second} is not {share} slower than {pair.first}{what}",
@@ -38,7 +40,7 @@ def sentence(pair: Pair, allowed: float, settings: Settings, what: str = "") -> 
         UNDECIDED: f"{may_be(pair)}{what}, and {share} slower is allowed",
     }[state]
     sure = f"{shown(pair.speedup)}; {settings.confidence:g} % interval {interval(pair)}"
-    return f"Gate {state}: {found} ({sure})."
+    return f"{found} ({sure})"
 
 
 def failure(pair: Pair, allowed: float, minutes: float, what: str = "") -> Failure | None:
@@ -61,27 +63,47 @@ def failure(pair: Pair, allowed: float, minutes: float, what: str = "") -> Failu
     return Undecided("max-slowdown", share, wrong, f"the interval is {known}", do)
 
 
-def memory_failure(
-    names: Sequence[str], memory: Mapping[str, Mapping[int, int]], allowed: float
-) -> Failure | None:
-    """What ends a gate on memory that does not pass, by Student's interval of the ratio by round.
+@dataclass(frozen=True)
+class MemoryRatio:
+    """How many times the first command's peak of memory the second has: logarithms, by rounds."""
 
-    names: of the first command and the second. memory: bytes, by command and round. allowed: by
-    which share of the first's memory the second may take more.
-    """
+    first: str
+    second: str
+    known: Estimate
+
+    def verdict(self, allowed: float) -> str:
+        """What its interval shows. allowed: by which share the second may take more."""
+        low, high, most = self.known.low, self.known.high, math.log1p(allowed)
+        if self.known.n < LEAST_ROUNDS or low is None or high is None:
+            return UNDECIDED
+        return PASSES if high <= most else FAILS if low > most else UNDECIDED
+
+    def __str__(self) -> str:
+        mean, low, high = self.known.mean, self.known.low, self.known.high
+        if mean is None:
+            return f"the memory of {self.second} is not known"
+        said = f"{self.second} takes {math.exp(mean):.3f} times the memory of {self.first}"
+        if self.known.n < LEAST_ROUNDS or low is None or high is None:
+            return said
+        return f"{said}, {math.exp(low):.3f} to {math.exp(high):.3f}"
+
+    def failure(self, allowed: float) -> Failure | None:
+        """What ends a gate that does not pass."""
+        state, share = self.verdict(allowed), f"{100 * allowed:g}%"
+        if state == PASSES:
+            return None
+        if state == FAILS:
+            limit = f"at most {1 + allowed:.3f} times is allowed"
+            return Slower("max-memory", share, str(self), limit, "see what changed, or allow more")
+        rounds = self.known.n
+        known = str(self) if rounds >= LEAST_ROUNDS else f"{LEAST_ROUNDS} are needed"
+        after = f"not decided after {counted(rounds, 'round')}"
+        return Undecided("max-memory", share, after, known, "raise --minutes, or allow more")
+
+
+def memory_ratio(names: Sequence[str], memory: Mapping[str, Mapping[int, int]]) -> MemoryRatio:
+    """Compare the memory of two commands. memory: bytes, by command and round."""
     first, second = names
-    one, other = memory[first], memory[second]
-    known = estimate({n: math.log(other[n] / one[n]) for n in one.keys() & other.keys()})
-    share, most, rounds = f"{100 * allowed:g}%", math.log1p(allowed), known.n
-    after = f"not decided after {counted(rounds, 'round')}"
-    if rounds < LEAST_ROUNDS or known.mean is None or known.low is None or known.high is None:
-        more = f"{LEAST_ROUNDS} are needed"
-        return Undecided("max-memory", share, after, more, "raise --minutes")
-    takes = f"{second} takes {math.exp(known.mean):.3f} times the memory of {first}"
-    if known.high <= most:
-        return None
-    if known.low > most:
-        limit = f"at most {1 + allowed:.3f} times is allowed"
-        return Slower("max-memory", share, takes, limit, "see what changed, or allow more")
-    limit = f"{takes}, {math.exp(known.low):.3f} to {math.exp(known.high):.3f}"
-    return Undecided("max-memory", share, after, limit, "raise --minutes, or allow more")
+    one, other = memory.get(first, {}), memory.get(second, {})
+    logs = {n: math.log(other[n] / one[n]) for n in one.keys() & other.keys()}
+    return MemoryRatio(first, second, estimate(logs))

@@ -17,7 +17,7 @@ from ninefold.answer.times import Times, times
 from ninefold.bench import change
 from ninefold.bench.batches import PER_EXAMPLE, StepBatch
 from ninefold.bench.command import Command
-from ninefold.bench.gate import UNDECIDED, verdict
+from ninefold.bench.gate import UNDECIDED, MemoryRatio, memory_ratio, verdict
 from ninefold.bench.messages import Hello
 from ninefold.bench.pacing import Pause
 from ninefold.diff.compare import Training
@@ -179,10 +179,20 @@ class Measurements:
         """Whether the answer is known."""
         if self.rounds < LEAST_ROUNDS:
             return False
-        pairs = self.times().against_baseline
-        if self.options.allowed is not None:
-            return verdict(pairs[0], self.options.allowed) != UNDECIDED
-        return are_decided(pairs)
+        found = self.times()
+        gates = self.gates(found)
+        return UNDECIDED not in gates if gates else are_decided(found.against_baseline)
+
+    def gates(self, found: Times) -> list[str]:
+        """The verdicts of the gates on time and on memory, where they are asked for."""
+        allowed, memory = self.options.allowed, self.options.allowed_memory
+        verdicts = [] if allowed is None else [verdict(found.pairs[0], allowed)]
+        return verdicts if memory is None else [*verdicts, self.memory_ratio.verdict(memory)]
+
+    @property
+    def memory_ratio(self) -> MemoryRatio:
+        """Of two commands."""
+        return memory_ratio(self.names, self.memory)
 
     def drift(self, name: str) -> float:
         """By how much a command's steps take longer at the end of a round than at its start.

@@ -9,7 +9,7 @@ import re
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from ninefold.bench.change import require_effect
 from ninefold.bench.command import CHANGES, OUT, Command
 from ninefold.bench.printed import tail
 from ninefold.bench.whole import run_whole
-from ninefold.errors import ConfigError, one_line
+from ninefold.errors import one_line
 from ninefold.files import read_json, read_text
 from ninefold.numbers import counted
 from ninefold.progress import aligned
@@ -123,10 +123,11 @@ class Judged:
         ending = f"{after}{more_notes(notes, most)}."
         return screen(f"{self.judgement}.", aligned(rows), notes, ending, most=most)
 
-    def data(self) -> dict[str, Any]:
+    def data(self, exit_code: int) -> dict[str, Any]:
         """The same as JSON."""
         return {
             "version": 3,
+            "exit": exit_code,
             **asdict(self.judgement),
             "scores": {name: [*of.values()] for name, of in self.scores.items()},
             "seconds": dict(self.times.seconds),
@@ -230,13 +231,13 @@ def seeded(command: Command, seed: int, file: Path) -> Command:
     return replace(command, variables=variables)
 
 
-def looks(commands: Sequence[Command], rule: Rule, keep: Path) -> Iterator[Judged]:
-    """Run both commands with one seed after another until it is decided; yield what is known at
-    each look. Raises Failure.
+def judge_runs(
+    commands: Sequence[Command], rule: Rule, keep: Path, told: Callable[[Judged], None]
+) -> None:
+    """Run two commands with one seed after another until it is decided.
+
+    told: called with what is known at each look. Raises Failure.
     """
-    if len(commands) != 2:
-        wrong = "commands were given"
-        raise ConfigError("--score", len(commands), wrong, "it takes two", "give these")
     names, order, began = [command.name for command in commands], secrets.token_hex(8), time.time()
     scores: dict[str, dict[int, float]] = {name: {} for name in names}
     log = TurnLog()
@@ -255,7 +256,7 @@ def looks(commands: Sequence[Command], rule: Rule, keep: Path) -> Iterator[Judge
             facts = facts_of(names, log.turns, {}, seed + 1, Settings())
             of_seeds = {name: dict(of) for name, of in scores.items()}
             seconds = time.time() - began
-            yield Judged(judgement, commands, of_seeds, times(facts), seconds)
+            told(Judged(judgement, commands, of_seeds, times(facts), seconds))
             if judgement.verdict != MORE:
                 return
 

@@ -18,7 +18,7 @@ from ninefold.answer.words import clause, content, shown, speedup
 from ninefold.bench import batches, gate, output
 from ninefold.bench.measurements import Measurements
 from ninefold.bench.notes import MOSTLY, compared, left_out, notes, steps_to_block
-from ninefold.errors import Failure, Undecided, one_line
+from ninefold.errors import Failure, Slower, Undecided, one_line
 from ninefold.numbers import counted, plural
 from ninefold.progress import aligned
 from ninefold.stats.verdicts import UNDECIDED, WITHIN, Pair
@@ -48,13 +48,11 @@ class Summary:
 
     @property
     def verdict(self) -> str | None:
-        """Of the gate on time; None without one."""
-        allowed = self.measured.options.allowed
-        if allowed is None:
-            return None
-        if self.measured.paced or self.stopped:
+        """Of the gates together; None without one."""
+        found = self.measured.gates(self.times)
+        if found and (self.measured.paced or self.stopped):
             return gate.UNDECIDED
-        return gate.verdict(self.times.pairs[0], allowed)
+        return next((each for each in gate.WORST_FIRST if each in found), None)
 
     @property
     def is_early(self) -> bool:
@@ -136,18 +134,27 @@ class Summary:
     @property
     def lead(self) -> str:
         """The answer in one line."""
-        measured, options = self.measured, self.measured.options
+        measured = self.measured
         if measured.paced:
             names = " and ".join(measured.paced)
             return (
                 f"Not decided: {names} catches up after each pause, so that taking turns misleads."
             )
-        if options.allowed is not None and not self.stopped:
-            pair = self.times.pairs[0]
-            return gate.sentence(pair, options.allowed, measured.settings, measured.what)
+        if self.verdict is not None and not self.stopped:
+            return f"Gate {self.verdict}: {'; '.join(self._gates())}."
         if self.is_early:
             return f"Not decided: {', and '.join(self.too_few)}."
         return self.sentence if measured.helps is None else measured.helps.lines[0]
+
+    def _gates(self) -> Iterator[str]:
+        """What each gate shows."""
+        measured, options = self.measured, self.measured.options
+        if options.allowed is not None:
+            pair = self.times.pairs[0]
+            yield gate.clause(pair, options.allowed, measured.settings, measured.what)
+        if options.allowed_memory is not None:
+            share = f"{100 * options.allowed_memory:g} % more is allowed"
+            yield f"{measured.memory_ratio} ({share})"
 
     @property
     def sentence(self) -> str:
@@ -188,8 +195,9 @@ class Summary:
 
     @property
     def failure(self) -> Failure | None:
-        """What ends the command with an exit code of its own."""
-        return next(filter(None, self._failures()), None)
+        """What ends the command with an exit code of its own: a gate that fails comes first."""
+        found = filter(None, self._failures())
+        return min(found, key=lambda each: not isinstance(each, Slower), default=None)
 
     def _failures(self) -> Iterator[Failure | None]:
         measured, options = self.measured, self.measured.options
@@ -203,11 +211,13 @@ class Summary:
                 "outside",
                 "--apart pauses no command for another, --whole times full runs",
             )
+        if measured.paced:
+            return
         if options.allowed is not None:
             minutes, pair = measured.seconds / 60, self.times.pairs[0]
             yield gate.failure(pair, options.allowed, minutes, measured.what)
         if options.allowed_memory is not None:
-            yield gate.memory_failure(measured.names, measured.memory, options.allowed_memory)
+            yield measured.memory_ratio.failure(options.allowed_memory)
         if self.is_early:
             yield Undecided("minutes", f"{options.minutes:g}", *self.too_few, self.next_step)
 
@@ -309,7 +319,12 @@ class Summary:
             "commands": commands,
             "pairs": [self.pair_as_data(pair) for pair in times.against_baseline],
             "changes": measured.helps and measured.helps.changes,
-            "gate": self.verdict and {"allowed": measured.options.allowed, "verdict": self.verdict},
+            "gate": self.verdict
+            and {
+                "allowed": measured.options.allowed,
+                "allowed_memory": measured.options.allowed_memory,
+                "verdict": self.verdict,
+            },
             "others": times.busy,
             "turns": [[t.round, t.turn, t.name, t.seconds, t.steps, t.left_out] for t in turns],
         }

@@ -10,9 +10,12 @@ import pytest
 from ninefold.answer.needed import rounds_for_side
 from ninefold.answer.words import interval
 from ninefold.bench import gate
+from ninefold.bench.measurements import Options
 from ninefold.bench.options import share
+from ninefold.bench.summary import Summary
 from ninefold.errors import Slower, Undecided
 from ninefold.stats.verdicts import OPEN, Pair, Settings
+from tests.answer.screens import found
 
 
 def pair(speedup: float, low: float | None, high: float | None, rounds: int = 14) -> Pair:
@@ -48,7 +51,7 @@ def test_the_gate_passes_below_what_is_allowed_fails_above_and_is_else_undecided
     failure = gate.failure(found, 0.03, minutes=2)
     assert (failure and failure.code) == code
     sure = f"({found.speedup:.3f}; 95 % interval {interval(found)})"
-    assert gate.sentence(found, 0.03, Settings()) == f"Gate {said} {sure}."
+    assert gate.clause(found, 0.03, Settings()) == f"{said.partition(': ')[2]} {sure}"
 
 
 def test_an_error_says_what_is_allowed_and_what_would_decide() -> None:
@@ -76,7 +79,7 @@ def test_an_error_says_what_is_allowed_and_what_would_decide() -> None:
     ("second", "code", "said"),
     [
         ((100, 101, 100), None, ""),
-        ((110, 111, 110), 8, "HEAD takes 1.103 times the memory of main; at most 1.030 times"),
+        ((110, 111, 110), 8, "HEAD takes 1.103 times the memory of main, 1.089 to 1.118; at most"),
         ((100, 110, 104), 9, "not decided after 3 rounds; HEAD takes 1.046 times the memory"),
         ((110, 111), 9, "not decided after 2 rounds; 3 are needed"),
     ],
@@ -85,9 +88,25 @@ def test_a_gate_on_memory_is_decided_by_the_ratio_of_each_round(
     second: tuple[int, ...], code: int | None, said: str
 ) -> None:
     memory = {"main": dict(enumerate((100, 100, 100))), "HEAD": dict(enumerate(second))}
-    failure = gate.memory_failure(("main", "HEAD"), memory, 0.03)
+    failure = gate.memory_ratio(("main", "HEAD"), memory).failure(0.03)
     assert (failure and failure.code) == code
     assert f"error: max-memory=3%: {said}" in str(failure) or failure is None
+
+
+def test_a_bench_goes_on_until_each_of_its_gates_is_decided_and_the_worst_is_told() -> None:
+    options = Options(allowed=0.03, allowed_memory=0.03)
+    measured = found({"A": 0.1, "B": 0.1}, noise=0.001, options=options)
+    measured.memory.update(A=dict.fromkeys(range(6), 1000), B=dict.fromkeys(range(6), 1091))
+    summary = Summary(measured)
+    assert measured.is_enough()
+    assert summary.verdict == gate.FAILS
+    assert summary.lead.startswith("Gate fails: B is not 3 % slower than A (")
+    assert "; B takes 1.091 times the memory of A" in summary.lead
+    assert isinstance(summary.failure, Slower)
+    assert summary.markdown().splitlines()[1].startswith("❌")
+    assert summary.data(8)["gate"]["verdict"] == "fails"
+    measured.memory["B"] |= {1: 1000, 3: 1000}
+    assert not measured.is_enough()
 
 
 @pytest.mark.parametrize("speedup", [1.0, 1 / 1.01, 1 / 1.015, 1 / 1.05])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import sys
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from ninefold.bench.command import Command
+from ninefold.bench.precisions import in_precisions
 from ninefold.bench.score import (
     DISCARD,
     KEEP,
@@ -171,6 +173,49 @@ def test_precisions_of_a_script_with_a_fixed_seed_are_judged_by_its_score(shell:
     done = shell.run("-m", "ninefold", "bench", *options, "--margin=0.01", "-v", command)
     assert done.returncode in (0, 8, 9), done.stderr
     assert "bf16's score is " in done.stdout
+
+
+FOLDS = """
+import torch
+for fold in range(3):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+    seen = []
+    model[0].register_forward_hook(lambda module, given, found: seen.append(str(found.dtype)))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(2):
+        model(torch.randn(3, 4)).sum().backward()
+        optimizer.step()
+    print(*seen)
+"""
+
+
+def test_each_network_of_a_whole_run_computes_in_the_precision_that_is_asked_for(
+    shell: Shell,
+) -> None:
+    (shell.folder / "folds.py").write_text(FOLDS)
+    command = Command(f"{sys.executable} folds.py", "A", folder=shell.folder)
+    [lower] = in_precisions(command, ["bf16"])
+    run_whole(seeded(lower, 0, shell.folder / "said"), 0, shell.folder)
+    printed = lower.log(shell.folder, 0).read_text()
+    assert re.findall(r"torch\.\w+", printed) == 6 * ["torch.bfloat16"], printed
+
+
+def test_a_judgement_that_was_seen_is_added_to_its_series_though_a_later_run_fails(
+    shell: Shell,
+) -> None:
+    options = ("--score=loss: ([0-9.]+)", "--better=less", "--margin=0.01", "--series=s.jsonl")
+    ends = "test {seed} -lt 3 && echo loss: 1"
+    files = ("--json=found.json",)
+    done = shell.run("-m", "ninefold", "bench", *options, *files, "echo loss: 1", ends, code=2)
+    assert "This series: 0 of 1 kept" in done.stdout
+    assert len((shell.folder / "s.jsonl").read_text().splitlines()) == 1
+    assert json.loads((shell.folder / "found.json").read_text())["exit"] == 2
+
+
+def test_a_score_in_a_folder_that_a_command_does_not_get_is_refused_at_once(shell: Shell) -> None:
+    options = ("--score={out}/m.json:loss", "--better=less", "--margin=0.01")
+    done = shell.run("-m", "ninefold", "bench", *options, "echo {out}", "echo", code=2)
+    assert done.stderr.startswith("error: command=echo: it has no {out}; ")
 
 
 TRAINS = """

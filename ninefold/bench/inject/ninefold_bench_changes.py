@@ -19,7 +19,7 @@ WANTED = dict(
 PRECISIONS, STRATEGIES = {"fp32", "bf16", "fp16"}, {"none", "ddp"}
 LOOKS = "as it is" in WANTED  # at what the script has
 KEPT = 8  # batches: the first may be unlike others, such as the longest of a sampler by length
-# What was seen until the first step ended: `Script` of ninefold/bench/change.py says what is what.
+# What was seen until the first step ended, as `Script` of ninefold/bench/messages.py has it.
 # workers, iterable: of the loader whose pass began last.
 SEEN = {
     "loader": None, "optimizer": None, "network": None, "workers": None, "threads": None,

@@ -1,6 +1,7 @@
 """The accelerators that this process computes on, and events at which they have done a step."""
 
 import sys
+from contextlib import suppress
 from time import perf_counter
 
 
@@ -67,13 +68,20 @@ class Devices:
     def peak(self):
         """Bytes of tensors that the fullest of them had at most; without one those of the process.
 
-        getrusage would return those of its parent, if they are more.
+        All since `forget_peak`. getrusage would return those of its parent, if they are more.
         """
         if self:
             return max(map(self.module.max_memory_allocated, self.numbers))
         with open("/proc/self/status") as status:
             lines = dict(line.split(":", 1) for line in status)
         return 1024 * int(lines["VmHWM"].split()[0])
+
+    def forget_peak(self):
+        """Have the peak of memory be that of what comes."""
+        for number in self.numbers:
+            self.module.reset_peak_memory_stats(number)
+        with suppress(OSError), open("/proc/self/clear_refs", "w") as peak:
+            peak.write("5")
 
 
 def in_use(torch):

@@ -166,7 +166,8 @@ class Steps:
     float16 without a GradScaler. watch: sees in what they compute,
     if that is asked for. ends: end what sees them. script: what it has of the changes, if that is
     asked for.
-    recorder: records the first steps, until a turn comes that it is not to.
+    recorder: records the first steps, until a turn comes that it is not to. starts: whether none
+    has come.
     averaging: sees how long this rank waits for others, until a turn comes that has a lead.
     depth, entered: of blocks without gradients, and when the outermost began.
     """
@@ -180,7 +181,7 @@ class Steps:
         self.others, self.since, self.seen = {}, 0, set()  # those of others since the last step
         self.buffer, self.replayed, self.steps, self.workers = b"", False, 1, 0
         self.used, self.watch, self.ends, self.script = None, None, [], None
-        self.recorder = None
+        self.recorder, self.starts = None, True
         self.batches = self.taken = self.returned = None
         self.unscaled = False
         self.averaging = Waits(self)
@@ -306,9 +307,12 @@ class Steps:
         line, _, self.buffer = self.buffer.partition(b"\n")
         order = json.loads(line)
         self.marking, self.used = order["marking"], Devices()
-        if self.recorder is not None and not order["records"]:
-            self.recorder.end()
-            self.recorder = None
+        if self.starts and not order["records"]:
+            self.starts = False
+            if self.recorder is not None:
+                self.recorder.end()
+                self.recorder = None
+            self.used.forget_peak()  # of loading, and of what records
         if order["lead"]:
             self.averaging.end()
         elif self.leader is not None and group():

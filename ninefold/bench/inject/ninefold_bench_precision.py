@@ -32,8 +32,13 @@ class Watch:
     def __init__(self, casts, calls):
         self.casts, self.calls, self.outputs, self.cast = casts, calls, set(), set()
         self.called = False
-        calls.before.append(self.see)
-        calls.after.append(self.note)
+        self.begin()
+
+    def begin(self):
+        """Have the calls of networks be seen, until those of `calls` end."""
+        self.calls.before.append(self.see)
+        self.calls.after.append(self.note)
+        self.calls.put(self.calls.called)
 
     def see(self, module, arguments, keywords, outermost):
         import torch

@@ -16,7 +16,8 @@ CHANGED = os.environ.get("NINEFOLD_BENCH_CHANGES")  # names of changes, with com
 FILE = os.environ.get("NINEFOLD_BENCH_SAID")  # for what it was seen to compute in
 SEEDED = "random", "numpy.random", "torch.random", "torch.cuda.random"
 NETWORKS, OPTIMIZERS = "torch.nn.modules.module", "torch.optim.optimizer"
-WATCHES = []  # what sees the calls of networks until the first step of an optimizer has ended
+WATCHES = []  # what sees the calls of networks, and changes them
+WATCHING = []  # of these those that do, until the first step of an optimizer has ended
 
 
 def loaded(module):
@@ -29,14 +30,31 @@ def loaded(module):
 
         calls = ninefold_bench_calls.Calls(module.Module)
         WATCHES.append((ninefold_bench_changes.watch(calls), calls))
+        WATCHING.extend(WATCHES)
     elif CHANGED and module.__name__ == OPTIMIZERS:
+        watch_what_is_made(module.Optimizer)
         module.register_optimizer_step_post_hook(end_watch)
+
+
+def watch_what_is_made(optimizer):
+    """Watch again once there is another optimizer: it may be of another network."""
+    make = optimizer.__init__
+
+    @functools.wraps(make)
+    def made(self, *given, **named):
+        make(self, *given, **named)
+        for watch, _ in WATCHES if not WATCHING else ():
+            if watch is not None:
+                watch.begin()
+        WATCHING[:] = WATCHES
+
+    optimizer.__init__ = made
 
 
 def end_watch(*_):
     """Tell in what the first step computed, at its end."""
-    while WATCHES:
-        watch, calls = WATCHES.pop()
+    while WATCHING:
+        watch, calls = WATCHING.pop()
         calls.end()
         with open(FILE, "w") as file:
             json.dump({"precision": watch and watch.said()}, file)
