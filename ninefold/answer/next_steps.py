@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import fmean
 
 from ninefold.answer.answer import NextStep
 from ninefold.answer.decision import Decision
@@ -43,7 +42,7 @@ class NextSteps:
         if not sweep.command or not (sweep.rounds or sweep.timing):
             return None
         if facts.unfinished and self.folder:
-            words = self._budget(_seconds_of_a_seed(facts) or 0.0)
+            words = self._budget(self._seconds_of_a_seed)
             return self._step(words, None, "The study is not finished.")
         asked = found.unscored if facts.asks_time else facts.open_scores
         if facts.scored and asked:
@@ -54,12 +53,12 @@ class NextSteps:
             seeds = needed or min(2 * done, MAX_SEEDS)
             would = "would" if needed else "may"
             text = f"Scores are open: {counted(seeds, 'seed')} in all {would} decide them."
-            return self.of_seeds([facts], seeds, text) if seeds > done else None
+            return self.of_seeds(seeds, text) if seeds > done else None
         if found.decided or not facts.timed or found.named is None:
             return None
         return self.of_time(facts, found)
 
-    def of_seeds(self, found: Sequence[StudyFacts], seeds: int, text: str) -> NextStep | None:
+    def of_seeds(self, seeds: int, text: str) -> NextStep | None:
         """What trains so many seeds in all; None where nothing can. text: what they are for."""
         sweep = self.sweep
         if not sweep.command:
@@ -70,10 +69,9 @@ class NextSteps:
         words = {"seed": ",".join(map(str, [*own, *range(after, after + seeds - len(own))]))}
         if isinstance(self._setting("rounds"), int):
             words["study.rounds"] = str(seeds)
-        each = sum(_seconds_of_a_seed(facts) or 0.0 for facts in found)
-        further = each * (seeds - (len(sweep.rounds) if self.folder else 0))
+        further = self._seconds_of_a_seed * (seeds - (len(sweep.rounds) if self.folder else 0))
         words |= self._budget(further)
-        return self._step(words, further / 60 if each else None, text)
+        return self._step(words, further / 60 or None, text)
 
     def of_time(
         self, facts: StudyFacts, found: Decision[StudyFacts] | None = None
@@ -104,6 +102,12 @@ class NextSteps:
             text = f"{needed} in all would decide it"
         words = {"study.time_budget": f"{math.ceil(100 * (spent + more)) / 100:g}"}
         return self._step(words, more, f"{made} so far: {text}.")
+
+    @property
+    def _seconds_of_a_seed(self) -> float:
+        """What a round of training runs has taken, of all that the study compares; 0: not known."""
+        sweep = self.sweep
+        return (sweep.wall_seconds - sweep.timing_seconds) / max(len(sweep.rounds), 1)
 
     def _setting(self, name: str) -> object:
         return self.sweep.settings.get("study", {}).get(name)
@@ -137,15 +141,3 @@ class NextSteps:
             text += f" Put your own path in place of {listed_and(list(names.values()))}."
         command = shlex.join([*kept, *(f"{key}={value}" for key, value in words.items())])
         return NextStep(command, minutes, text)
-
-
-def _seconds_of_a_seed(facts: StudyFacts) -> float | None:
-    """How long one run of each cell took."""
-    total = 0.0
-    for cell in facts.cells:
-        runs = [run for run in facts.group.completed(cell) if not run.timed]
-        known = [run.total_seconds for run in runs if run.total_seconds]
-        if not known:
-            return None
-        total += fmean(known)
-    return total

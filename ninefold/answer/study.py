@@ -45,11 +45,6 @@ def answer(facts: StudyFacts, steps: NextSteps) -> Answer:
     )
 
 
-def scores_are_decided(facts: StudyFacts) -> bool:
-    """Return whether more training runs, which tell scores alone, could not change the answer."""
-    return not (decide(facts).unscored if facts.asks_time else facts.open_scores)
-
-
 def look_at(runs: Sequence[Run], sweep: StudyRecord, pairs: str) -> Look:
     """Return what the timing rounds of a study have shown, and which cells to measure further.
 

@@ -109,15 +109,11 @@ class Times:
         return f"{said}{html_table(header, rows)}"
 
     def _table(self) -> list[tuple[str, ...]]:
-        """Header and a row for each step."""
+        """Header and a row for each step, the baseline's first."""
         sure = f"{self._confidence:g} % interval"
-        return [
-            ("step", "ms per step", "speedup", sure, "verdict"),
-            *(
-                (name, f"{1000 * seconds:.4g}", *self.cells(name))
-                for name, seconds in self.seconds.items()
-            ),
-        ]
+        names = sorted(self.seconds, key=lambda name: name != self.baseline)
+        rows = [(name, f"{1000 * self.seconds[name]:.4g}", *self.cells(name)) for name in names]
+        return [("step", "ms per step", "speedup", sure, "verdict"), *rows]
 
 
 def times(facts: Facts, caveats: Sequence[str] = (), seed: str = "") -> Times:

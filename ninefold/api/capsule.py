@@ -41,7 +41,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def __init__(self, file: io.BytesIO, folder: Path) -> None:
         super().__init__(file, protocol=5)
         self._folder = folder
-        self._memories: dict[int, Array] = {}  # by address: views share their memory
+        # By address and size: views share their memory.
+        self._memories: dict[tuple[int, int], Array] = {}
 
     def reducer_override(self, obj: Any) -> Any:
         """Pickle a large array as the name of its file, and each memory of tensors once."""
@@ -49,10 +50,11 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if torch is not None and type(obj) is torch.storage.TypedStorage:
             memory = obj._untyped_storage
             if memory.device.type == "cpu" and memory.nbytes():
-                array = self._memories.get(memory.data_ptr())
+                key = memory.data_ptr(), memory.nbytes()
+                array = self._memories.get(key)
                 if array is None:
                     whole = torch.empty(0, dtype=torch.uint8).set_(memory)
-                    array = self._memories[memory.data_ptr()] = whole.numpy()
+                    array = self._memories[key] = whole.numpy()
                 return _storage, (array, str(obj.dtype).removeprefix("torch."))
         plain = type(obj) in (np.ndarray, np.memmap) and obj.dtype.kind in "biufc"
         if plain and obj.nbytes >= LARGE:
@@ -93,10 +95,16 @@ def write(path: Path, parts: Mapping[str, Any], names: Mapping[str, str]) -> str
     path = path.absolute()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.chmod(path.parent, 0o700)
-    pickled = {part: _pickled(parts[part], part, names[part], path.parent) for part in parts}
-    data = pickle.dumps({"versions": versions(), "path": folders(), "parts": pickled})
-    with open(path, "xb", opener=private) as file:
-        file.write(data)
+    before = {*path.parent.iterdir()}
+    try:
+        pickled = {part: _pickled(parts[part], part, names[part], path.parent) for part in parts}
+        data = pickle.dumps({"versions": versions(), "path": folders(), "parts": pickled})
+        with open(path, "xb", opener=private) as file:
+            file.write(data)
+    except BaseException:  # the data of a comparison that cannot begin are of no use
+        for made in {*path.parent.iterdir()} - before:
+            made.unlink()
+        raise
     return hashlib.sha256(data).hexdigest()
 
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from ninefold.answer.answer import Answer
 from ninefold.answer.screen import NOTES
-from ninefold.answer.study import scores_are_decided
 from ninefold.errors import ConfigError, Failure, ResourceError, error_text, memory_failure
 from ninefold.files import write_text
 from ninefold.places import IN_A_CLONE, ROOT, typed_as
@@ -91,14 +90,11 @@ class Read:
     """What the folder of a study or a recording says, as objects; nothing is written.
 
     report: with the command that trains, with its folders. recording: every run.
-    decided: whether the cell that is named is shown to be the one, and more runs could not change
-        the answer.
     picture: the speed of the configurations as SVG; None where no time is known.
     """
 
     report: Report
     recording: Recording
-    decided: bool
     picture: str | None
 
 
@@ -108,8 +104,7 @@ def read(folder: Path, typed: str, own: bool = False) -> Read:
         recording, _ = find_recording(folder, own)
         found = recording.facts
         report = build(recording, found, typed)
-        decided = report.answer.decided and scores_are_decided(found[0])
-        return Read(report, recording, decided, figure(report))
+        return Read(report, recording, figure(report))
 
 
 def _forget_links(target: Path, recording: bool) -> None:

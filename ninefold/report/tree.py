@@ -58,7 +58,7 @@ class CellReport:
     seeds: int
     measures: dict[str, Figures]
     phases: dict[str, float] | None
-    label: str = ""
+    label: str
     repeats: Cell | None = None
     speedup: Compared | None = None
     against: str = ""

@@ -114,19 +114,13 @@ class Plan:
         cells = {cell.name: cell for cell in self.cells}
         return [cells[name] for name in drawn(cells, SEED, number)]
 
-    def overrides(self, cell: PlannedCell, number: int, *instead: str) -> list[str]:
-        """Overrides of the run of `cell` in round `number`.
+    def overrides(self, cell: PlannedCell, number: int) -> list[str]:
+        """Overrides of the run of `cell` in round `number`."""
+        return [*cell.overrides, f"seed={spelled(self.seeds[number])}"]
 
-        `instead` replaces the same keys, and those below them: logger=quiet has no logger.mlflow.
-        """
-        own = [*cell.overrides, f"seed={spelled(self.seeds[number])}"]
-        keys = tuple(f"{key_of(text)}." for text in instead)
-        kept = [text for text in own if not f"{key_of(text)}.".startswith(keys)]
-        return [*kept, *instead]
-
-    def job(self, cell: PlannedCell, number: int, *instead: str) -> Asked:
+    def job(self, cell: PlannedCell, number: int) -> Asked:
         """The job of the run of `cell` in round `number`, not settled: see `overrides`."""
-        config = self._compose(self.overrides(cell, number, *instead))
+        config = self._compose(self.overrides(cell, number))
         return asked(config, config.hydra)
 
     def config(self, overrides: Sequence[str], run: int) -> DictConfig:

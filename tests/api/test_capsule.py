@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from ninefold.api import capsule
-from ninefold.api.capsule import load
+from ninefold.api.capsule import LARGE, load
 from ninefold.errors import ConfigError, DataError
 from ninefold.places import ROOT
 from tests.kit import Evil
@@ -48,6 +48,13 @@ def test_views_of_one_memory_stay_views_of_one(tmp_path: Path) -> None:
         one, view = load(file, sha256, "both")
         view += 1
         assert one[1].sum() == one.sum() == size
+
+
+def test_tensors_of_one_address_keep_their_lengths(tmp_path: Path) -> None:
+    array = np.arange(100.0)
+    both = torch.from_numpy(array[:50]), torch.from_numpy(array)
+    file, sha256 = written(tmp_path, both=both)
+    assert [len(each) for each in load(file, sha256, "both")] == [50, 100]
 
 
 def test_what_one_reader_writes_no_other_sees(tmp_path: Path) -> None:
@@ -135,7 +142,8 @@ def test_what_cannot_be_copied_is_named(tmp_path: Path) -> None:
 
     lock = threading.Lock()
     with pytest.raises(ConfigError, match=r"error: it=it: it cannot be copied.*lock"):
-        written(tmp_path, it=lambda: lock)
+        written(tmp_path, large=np.zeros(LARGE), it=lambda: lock)
+    assert [*tmp_path.rglob("*.npy")] == []
 
 
 def test_a_module_beside_the_script_is_found_before_an_installed_one_of_its_name(

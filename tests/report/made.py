@@ -250,9 +250,9 @@ def evidence(
     return gather(group, record, turns_of(runs, record), numerics)
 
 
-def report_of(runs: Sequence[Run], **environment: Any) -> Report:
-    return built(Recording(runs, {"sweep": {"settings": TIMED}, **environment}, [], []))
+def report_of(runs: Sequence[Run], folder: Path | None = None, **environment: Any) -> Report:
+    return built(Recording(runs, {"sweep": {"settings": TIMED}, **environment}, [], [], folder))
 
 
-def answer_of(runs: Sequence[Run], **environment: Any) -> Answer:
-    return report_of(runs, **environment).answer
+def answer_of(runs: Sequence[Run], folder: Path | None = None, **environment: Any) -> Answer:
+    return report_of(runs, folder, **environment).answer

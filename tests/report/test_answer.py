@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -492,9 +493,7 @@ def test_a_study_that_was_stopped_has_the_command_that_resumes_it(tmp_path):
     )  # fmt: skip
     recording = gather_recording(tmp_path)
     assert recording is not None
-    here = {**recording.environment, "report_folder": "outputs/mine/report"}
-    recording = replace(recording, environment=here)
-    answer = built(recording).answer
+    answer = built(replace(recording, folder=Path("outputs/mine"))).answer
     assert answer.lead == "No answer yet: none, fp32 has no run that ended well."
     assert answer.surer is not None
     assert answer.surer.command == "python train.py study.resume=outputs/mine"
@@ -512,23 +511,21 @@ def test_what_is_open_after_the_last_timing_round_has_a_command_that_adds_to_it(
         "settings": {"study": {"ask": ["time"], "time_budget": 3}}, "timing_ended": "budget",
         "timing_seconds": 180.0,
     }  # fmt: skip
-    surer = answer_of(runs, sweep=sweep, report_folder="outputs/a b/report").surer
+    surer = answer_of(runs, Path("outputs/a b"), sweep=sweep).surer
     assert surer is not None
     assert surer.command == "ninefold train 'study.resume=outputs/a b' study.time_budget=6"
     assert surer.minutes == 3
-    recorded = answer_of(runs, sweep=sweep, report_folder="experiments/mine/here").surer
+    recorded = answer_of(runs, sweep=sweep).surer
     assert recorded is not None
     assert recorded.command == (
         "ninefold train experiments=mine dataset.root=DATASET_ROOT study.time_budget=6"
     )
     assert recorded.text.endswith(" Put your own path in place of DATASET_ROOT.")
-    assert (
-        answer_of(runs, sweep={**sweep, "timing_ended": "rounds"}, report_folder="x/report").surer
-        is None
-    )
+    ended = {**sweep, "timing_ended": "rounds"}
+    assert answer_of(runs, Path("x"), sweep=ended).surer is None
 
 
-@pytest.mark.parametrize(("budget", "ends_it"), [(None, False), (10, False), (8, True)])
+@pytest.mark.parametrize(("budget", "ends_it"), [(None, False), (13, False), (11, True)])
 def test_more_seeds_are_without_a_budget_only_where_it_would_end_them(budget, ends_it):
     runs = [
         replace(run, round=run.seed, counted=True, total_seconds=60.0)
@@ -538,9 +535,9 @@ def test_more_seeds_are_without_a_budget_only_where_it_would_end_them(budget, en
     sweep = {
         "command": "ninefold train experiments=mine seed=0,1,2", "rounds": rounds,
         "settings": {"study": {"ask": ["score"], "budget": budget}}, "planned_rounds": 3,
-        "wall_seconds": 200.0,
+        "wall_seconds": 360.0,
     }  # fmt: skip
-    surer = answer_of(runs, sweep=sweep, report_folder="mine/report").surer
+    surer = answer_of(runs, Path("mine"), sweep=sweep).surer
     assert surer is not None
     assert surer.command.endswith(" study.budget=null") == ends_it
 
@@ -563,7 +560,7 @@ def test_more_seeds_are_added_to_those_of_the_study_which_would_refuse_others(
         "command": "ninefold train experiments=mine seed=9 study.rounds=3", "rounds": made,
         "settings": {"study": {"ask": ["score"], "rounds": rounds}}, "planned_rounds": 3,
     }  # fmt: skip
-    surer = answer_of(runs, sweep=sweep, report_folder="mine/report").surer
+    surer = answer_of(runs, Path("mine"), sweep=sweep).surer
     assert surer is not None
     assert surer.command.endswith(f" study.resume=mine {proposed}")
 
@@ -605,7 +602,9 @@ def test_more_seeds_are_not_trained_for_a_cell_that_none_gives_a_score(
     rounds = [entry(n, names[3 * n : 3 * n + 3]) for n in range(3)]
     study = {"study": {"ask": ["score"], "rounds": 3}}
     sweep(tmp_path, *results, rounds=rounds, settings=study, command="train.py", planned_rounds=3)
-    assert read(tmp_path, "train").decided is (ends and not lead.startswith("No answer"))
+    assert read(tmp_path, "train").report.answer.decided is (
+        ends and not lead.startswith("No answer")
+    )
     recording = gather_recording(tmp_path)
     assert recording is not None
     answer = built(recording).answer

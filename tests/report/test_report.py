@@ -133,7 +133,8 @@ def test_what_would_make_it_surer_repeats_no_control_characters_of_a_stranger(tm
     runs = [result(way, seed=seed, score=0.9 - 0.04 * seed)
             for way in ("none", "ddp") for seed in (0, 1)]  # fmt: skip
     folder = sweep(tmp_path, *runs, turns=True, command="python train.py -m a=\x1b[2J\u202e")
-    shown = report.write(folder).text
+    report.write(folder)
+    shown = report.write((folder / "report").rename(tmp_path / "moved")).text
     assert "to be surer" in shown
     assert "a= [2J" in shown
     assert not {"\x1b", "\u202e"} & {*shown}

@@ -79,6 +79,16 @@ def test_the_value_of_a_swept_key_is_the_answers():
     assert words_of(runs, CELL, record, own=False) == [*WORDS, "optimizer.lr=0.2"]
 
 
+def test_a_swept_folder_is_in_the_words_of_the_command_that_made_the_study():
+    def record(*folders: str) -> StudyRecord:
+        cells = [{**CELLS[0], "init": folder} for folder in folders]
+        return StudyRecord(planned_cells=cells, swept={"init": [*folders]})
+
+    runs = [replace(RUNS[0], overrides=["init=.../w.pt"])]
+    recorded, typed = record(".../w.pt", ".../v.pt"), record("/data/w.pt", "/data/v.pt")
+    assert words_of(runs, CELL, recorded, True, typed) == [*WORDS, "init=/data/w.pt"]
+
+
 def test_with_weak_scaling_the_batch_is_that_of_all_processes():
     cells = [{"parallel": "ddp", "amp": "fp32", "parallel.processes": "2"}]
     swept = {"parallel.processes": ["1", "2"]}

@@ -66,11 +66,8 @@ class Recording:
     @property
     def next_steps(self) -> NextSteps:
         """What its study may measure further."""
-        place = self.environment.get("report_folder")
-        there = isinstance(place, str) and place.endswith("/report")
         command = (self.as_typed or self.sweep).command or ""
-        folder = str(place).removesuffix("/report") if there else ""
-        return NextSteps(self.sweep, command, folder, self.own and self.sweep.trust)
+        return NextSteps(self.sweep, command, str(self.folder or ""), self.own and self.sweep.trust)
 
 
 def find_recording(folder: Path, own: bool = False) -> tuple[Recording, Path]:
@@ -116,7 +113,6 @@ def gather_recording(folder: Path, own: bool = False) -> Recording | None:
     study = StudyRecord.of(sweep)
     runs = placed([run_of_result(scrubber.value(result)) for result in results], study)
     environment = gather(runs, [scrubber.value(each) for each in environments], sweep)
-    environment["report_folder"] = _relative(folder / "report")
     return Recording(
         runs,
         environment,
@@ -148,8 +144,6 @@ def record(recording: Recording, target: Path) -> None:
 def read_recording(target: Path) -> Recording:
     """Read the recorded files in `target`. ConfigError if one is missing or damaged."""
     environment = read_environment(target / "environment.json")
-    if here := _relative(target):  # it may have been copied from where it was recorded
-        environment["report_folder"] = here
     runs = read_csv(target / "runs.csv")
     count_turns(runs)
     return Recording(

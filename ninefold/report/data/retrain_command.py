@@ -28,8 +28,8 @@ def train_command(recording: Recording, cell: Cell, typed: str | None = None) ->
 
     None where these may not be repeated. typed: for `train`, quoted; None: as of the study.
     """
-    own, sweep = recording.own, recording.as_typed or recording.sweep
-    if (words := words_of(recording.runs, cell, sweep, own)) is None:
+    own, sweep = recording.own, recording.sweep
+    if (words := words_of(recording.runs, cell, sweep, own, recording.as_typed)) is None:
         return None
     if recording.folder is None:
         threads = sweep.timing_threads  # those of the times
@@ -40,13 +40,20 @@ def train_command(recording: Recording, cell: Cell, typed: str | None = None) ->
     return f"{_path() if trust else ''}{program} {shlex.join(alike)}"
 
 
-def words_of(runs: Sequence[Run], cell: Cell, sweep: StudyRecord, own: bool) -> list[str] | None:
+def words_of(
+    runs: Sequence[Run],
+    cell: Cell,
+    sweep: StudyRecord,
+    own: bool,
+    as_typed: StudyRecord | None = None,
+) -> list[str] | None:
     """Return the words that choose a cell of a study; None where they may not be repeated.
 
-    own: whether this command made the study.
+    own: whether this command made the study. as_typed: see `Recording`.
     """
     first = [run for group in largest_first(groups(runs))[:1] for run in group.completed(cell)]
-    planned = {cell_name(keys): keys for keys in sweep.planned_cells}
+    typed = (as_typed or sweep).planned_cells
+    planned = dict(zip(map(cell_name, sweep.planned_cells), typed, strict=True))
     names = (name_of(run, sweep) or "" for run in first)
     keys = next((planned[name] for name in names if name in planned), None)
     chosen = {"parallel": cell.parallel, "amp": cell.amp} if keys is None else dict(keys)

@@ -27,7 +27,6 @@ from ninefold.numbers import (
 from ninefold.report.render.results import (
     difference_of,
     figures_of,
-    name_of,
     ordered,
     reason,
     rounds_of,
@@ -127,7 +126,7 @@ def plot(group: Group) -> Plot | None:
     if not found or columns[0] is None:
         return None
     rows = [
-        Row(_fitting(name_of(cell)), _note(cell, group), style(cell), [*marks])
+        Row(_fitting(cell.label), _note(cell, group), style(cell), [*marks])
         for cell, *marks in zip(cells, *(marks for _, marks in found), strict=True)
     ]
     about = "; ".join(
@@ -333,7 +332,7 @@ def phases(group: Group) -> list[Bar]:
     timed = bool(seconds) and all(seconds)
     return [
         Bar(
-            _fitting(name_of(cell)),
+            _fitting(cell.label),
             f"{took:.3g} s" if timed else "",
             round(100 * took / max(seconds), 2) if timed else 100,
             [(phase, round((cell.phases or {}).get(phase) or 0.0, 1)) for phase in PHASES],
@@ -363,7 +362,7 @@ def curves(group: Group) -> list[Panel]:
 
     def panel(cell: CellReport) -> Panel:
         return Panel(
-            _fitting(name_of(cell)),
+            _fitting(cell.label),
             [(round(100 - up(tick), 2), f"{tick:.10g}") for tick in round_numbers(low, high)[::2]],
             "" if cell.cell == PLAIN else drawn(_mean([line for _, line in found.get(PLAIN, [])])),
             [

@@ -10,7 +10,7 @@ from itertools import zip_longest
 from ninefold.answer.cell import BASELINE, Cell, plainness, position
 from ninefold.answer.measures import SECONDS
 from ninefold.numbers import number, with_unit, within_margin
-from ninefold.report.render.results import figures_of, name_of, reason, scores_of, style
+from ninefold.report.render.results import figures_of, reason, scores_of, style
 from ninefold.report.render.tables import NONE
 from ninefold.report.tree import CellReport, Group
 from ninefold.tables import grid, plain
@@ -95,7 +95,7 @@ def _kept(group: Group) -> str:
 
 def _column(amp: str, group: Group) -> str:
     """A precision with its number format, where all configurations have the same."""
-    names = {name_of(cell).split(", ", 1)[-1] for cell in group.cells if cell.cell.amp == amp}
+    names = {cell.label.split(", ", 1)[-1] for cell in group.cells if cell.cell.amp == amp}
     return names.pop() if len(names) == 1 else amp
 
 

@@ -59,11 +59,6 @@ def scores_alone(group: Group) -> bool:
     return not group.asks_time and group.scored and group.scaling is None
 
 
-def name_of(cell: CellReport) -> str:
-    """Return what a configuration is called."""
-    return cell.label or str(cell.cell)
-
-
 def reason(cell: CellReport) -> str:
     """Return in a word or two why a configuration is out whatever its time is; else nothing."""
     return cell.status or _REASONS.get(cell.excluded or "", "")
@@ -114,7 +109,7 @@ def results(group: Group) -> Table:
         columns = dict([score, time, *others])
     cells = ordered(group)
     rows = [
-        [Field(name_of(cell), reason(cell)), *(show(cell) for show in columns.values())]
+        [Field(cell.label, reason(cell)), *(show(cell) for show in columns.values())]
         for cell in cells
     ]
     table = table_of("Results", ["configuration"], list(columns), rows)

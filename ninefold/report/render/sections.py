@@ -32,7 +32,7 @@ from ninefold.numbers import (
     with_unit,
 )
 from ninefold.report.render.figures import Bar, Panel, Plot, curves, phases, plot
-from ninefold.report.render.results import about, name_of, ordered, results, table_of_answer
+from ninefold.report.render.results import about, ordered, results, table_of_answer
 from ninefold.report.render.tables import NONE, Table, Texts, filled, table_of
 from ninefold.report.tree import CellReport, Group, Note, Report
 from ninefold.result import TIMING
@@ -111,7 +111,7 @@ def _score_and_unit(found: Sequence[Group]) -> tuple[str, str]:
 
 
 def _label(group: Group, cell: Cell | None) -> str:
-    return next((name_of(each) for each in group.cells if each.cell == cell), str(cell))
+    return next((each.label for each in group.cells if each.cell == cell), str(cell))
 
 
 def _own(group: Group) -> set[Cell]:
@@ -134,7 +134,7 @@ def _further(group: Group) -> Section | None:
     if not found:
         return None
     rows: list[Texts] = [
-        [name_of(cell), *(_figure(info, group, cell) for info in found)] for cell in ordered(group)
+        [cell.label, *(_figure(info, group, cell) for info in found)] for cell in ordered(group)
     ]
     titles = [
         f"{info.title}{info.unit and f', {info.unit}'}"
@@ -177,7 +177,7 @@ def _phases(group: Group) -> Section | None:
     if not (bars := phases(group)):
         return None
     rows = [
-        [name_of(cell), *(number((cell.phases or {}).get(phase), 1) for phase in PHASES)]
+        [cell.label, *(number((cell.phases or {}).get(phase), 1) for phase in PHASES)]
         for cell in ordered(group)
     ]
     titles = [f"{phase} %" for phase in PHASES]
@@ -328,7 +328,7 @@ def _conditions(report: Report, shown: int) -> Section:
             time = cell.measures.get(SECONDS.key)
             seeds = time.tried if time else cell.seeds
             mean = score_text(cell.mean(SCORE_KEY), group.unit)
-            rows.append([group.title, name_of(cell), seeds, small(cell.mean(SECONDS.key)), mean])
+            rows.append([group.title, cell.label, seeds, small(cell.mean(SECONDS.key)), mean])
     titles = ("seeds", "s/epoch", in_words(score, unit))
     return Section(
         "conditions",
@@ -341,7 +341,7 @@ def _conditions(report: Report, shown: int) -> Section:
 
 
 def _notes(report: Report, notes: Sequence[Note]) -> Section:
-    labels = {cell.cell: name_of(cell) for group in report.groups for cell in group.cells}
+    labels = {cell.cell: cell.label for group in report.groups for cell in group.cells}
     points = []
     for note in notes:
         held = [labels.get(cell) or str(cell) for cell in note.cells]
