@@ -17,7 +17,7 @@ from ninefold.numbers import counted, listed_and
 from ninefold.places import trained_with
 from ninefold.stats.verdicts import OPEN
 from ninefold.study_record import StudyRecord
-from ninefold.words import key_of
+from ninefold.words import as_value, key_of
 
 MAX_SEEDS = 20  # seeds in all that a command proposes at most
 
@@ -123,7 +123,7 @@ class NextSteps:
         """The command that goes on with the study, with these keys; its own one of a recording."""
         if self.folder:
             trust = {"trust": "true"} if self.trust else {}
-            words = {"study.resume": self.folder, **trust, **words}
+            words = {"study.resume": as_value(self.folder), **trust, **words}
             command = shlex.join(f"{key}={value}" for key, value in words.items())
             return NextStep(f"{trained_with(self.command)} {command}", minutes, text)
         try:

@@ -58,7 +58,7 @@ class Answer:
         report, answer = self._read.report, self._read.report.answer
         self.best = answer.cell if isinstance(answer.cell, Cell) else None
         self.chance = answer.chance
-        self.decided = self._read.report.answer.decided
+        self.decided = answer.decided
         self.sentence = answer.lead
         self.train = answer.train
         self._next = [answer.next_command] if answer.next_command else []

@@ -6,6 +6,8 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -26,9 +28,10 @@ from ninefold.bench.options import (
 from ninefold.bench.rounds import Bench
 from ninefold.bench.summary import Summary
 from ninefold.bench.whole import WholeRuns
-from ninefold.errors import ConfigError, Failure, Slower, Undecided, resource_failure
+from ninefold.errors import ConfigError, Failure, resource_failure
 from ninefold.exits import bug, exit_code_of, interrupted
 from ninefold.ranks import started_by
+from ninefold.streams import OutputClosed
 
 EXAMPLES = """examples:
   ninefold bench 'python train.py' 'python train.py --amp'
@@ -177,14 +180,13 @@ def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         level = judgements.level if judgements else score.LEVEL
         rule = score.Rule(asked.score, asked.better, asked.margin, level)
         stopped = failure_in(lambda: score.judge_runs(commands, rule, keep, found.append))
-        failure = stopped
+        failure = stopped or found[-1].failure(text)
         if found:
-            judgement, runs = found[-1].judgement, f"{found[-1].judgement.seeds} seeds were run"
-            kind = {score.DISCARD: Slower, score.MORE: Undecided}.get(judgement.verdict)
-            if kind and not stopped:
-                failure = kind("--score", text, judgement.verdict, runs, "see above")
-            # One that was stopped has been seen, too, and has cost its share.
-            more = [judgements.add(judgement, commands)] if judgements else []
+            more = list[str]()
+            if judgements:  # one that was stopped has been seen, too, and has cost its share
+                add = partial(judgements.add, found[-1].judgement, commands)
+                unwritten = failure_in(lambda: more.append(add()))
+                failure = stopped or unwritten or failure
             said = found[-1].text(None if asked.verbose else NOTES, more)
             data = output.as_json(found[-1].data(failure.code if failure else 0))
             tell(asked, said, {"--json": (asked.json, data)}, stopped)
@@ -220,18 +222,20 @@ def tell(
 ) -> None:
     """Write files, and print a text: last, as who reads that may have ended.
 
-    files: by the options that name them. stopped: what has stopped the measurement, which matters
-    more than a file that cannot be written.
+    files: by the options that name them. stopped: what has stopped the measurement: that is raised
+    then, and not that a file cannot be written. Raises the first of these failures.
     """
-    try:
-        for option, (path, content) in files.items():
+    failed: Exception | None = None
+    for option, (path, content) in files.items():
+        try:
             if path is not None:
                 output.write(option, path, content)
-    except (ConfigError, OSError):
-        if stopped is None:
-            raise
-    finally:
+        except (ConfigError, OSError) as error:
+            failed = failed or error
+    with suppress(OutputClosed) if stopped else nullcontext():
         print(text, file=shown(asked), flush=True)
+    if failed and not stopped:
+        raise failed
 
 
 def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:

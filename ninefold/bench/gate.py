@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from ninefold.answer.needed import rounds_for_side
 from ninefold.answer.words import interval, may_be, shown
 from ninefold.errors import Failure, Slower, Undecided
 from ninefold.numbers import counted
-from ninefold.stats.statistics import estimate
-from ninefold.stats.verdicts import Estimate, Pair, Settings
+from ninefold.stats.looks import looks_until
+from ninefold.stats.statistics import compare
+from ninefold.stats.verdicts import Pair, Settings, Timings
 from ninefold.types import LEAST_ROUNDS
 
 WORST_FIRST = FAILS, UNDECIDED, PASSES = "fails", "undecided", "passes"
@@ -63,47 +64,55 @@ def failure(pair: Pair, allowed: float, minutes: float, what: str = "") -> Failu
     return Undecided("max-slowdown", share, wrong, f"the interval is {known}", do)
 
 
-@dataclass(frozen=True)
-class MemoryRatio:
-    """How many times the first command's peak of memory the second has: logarithms, by rounds."""
+def memory_pair(
+    names: Sequence[str],
+    memory: Mapping[str, Mapping[int, int]],
+    looks: Mapping[int, float],
+    rounds: int,
+    settings: Settings,
+) -> Pair:
+    """Compare the memory of two commands as their times are compared, at the same looks.
 
-    first: str
-    second: str
-    known: Estimate
-
-    def verdict(self, allowed: float) -> str:
-        """What its interval shows. allowed: by which share the second may take more."""
-        low, high, most = self.known.low, self.known.high, math.log1p(allowed)
-        if self.known.n < LEAST_ROUNDS or low is None or high is None:
-            return UNDECIDED
-        return PASSES if high <= most else FAILS if low > most else UNDECIDED
-
-    def __str__(self) -> str:
-        mean, low, high = self.known.mean, self.known.low, self.known.high
-        if mean is None:
-            return f"the memory of {self.second} is not known"
-        said = f"{self.second} takes {math.exp(mean):.3f} times the memory of {self.first}"
-        if self.known.n < LEAST_ROUNDS or low is None or high is None:
-            return said
-        return f"{said}, {math.exp(low):.3f} to {math.exp(high):.3f}"
-
-    def failure(self, allowed: float) -> Failure | None:
-        """What ends a gate that does not pass."""
-        state, share = self.verdict(allowed), f"{100 * allowed:g}%"
-        if state == PASSES:
-            return None
-        if state == FAILS:
-            limit = f"at most {1 + allowed:.3f} times is allowed"
-            return Slower("max-memory", share, str(self), limit, "see what changed, or allow more")
-        rounds = self.known.n
-        known = str(self) if rounds >= LEAST_ROUNDS else f"{LEAST_ROUNDS} are needed"
-        after = f"not decided after {counted(rounds, 'round')}"
-        return Undecided("max-memory", share, after, known, "raise --minutes, or allow more")
+    A ratio that is the same in each round, as on a GPU, is its own interval. memory: bytes, by
+    command and round. looks, rounds: as of `looks_until`.
+    """
+    seen = [
+        Timings(
+            {name: {n: float(b) for n, b in memory.get(name, {}).items() if n < number}
+             for name in names},
+            shares=shares,
+        )
+        for number, shares in looks_until(looks, rounds)
+    ]  # fmt: skip
+    [pair] = compare(seen, {}, settings).seconds
+    same = pair.rounds >= LEAST_ROUNDS and pair.low is None
+    return replace(pair, low=pair.speedup, high=pair.speedup) if same else pair
 
 
-def memory_ratio(names: Sequence[str], memory: Mapping[str, Mapping[int, int]]) -> MemoryRatio:
-    """Compare the memory of two commands. memory: bytes, by command and round."""
-    first, second = names
-    one, other = memory.get(first, {}), memory.get(second, {})
-    logs = {n: math.log(other[n] / one[n]) for n in one.keys() & other.keys()}
-    return MemoryRatio(first, second, estimate(logs))
+def memory_clause(pair: Pair, allowed: float) -> str:
+    """What the gate on memory shows."""
+    return f"{_memory(pair)} ({100 * allowed:g} % more is allowed)"
+
+
+def _memory(pair: Pair) -> str:
+    """How many times the memory of the first command the second takes, with the interval."""
+    if pair.speedup is None:
+        return f"the memory of {pair.second} is not known"
+    said = f"{pair.second} takes {1 / pair.speedup:.3f} times the memory of {pair.first}"
+    if pair.low is None or pair.high is None:
+        return said
+    return f"{said}, {1 / pair.high:.3f} to {1 / pair.low:.3f}"
+
+
+def memory_failure(pair: Pair, allowed: float) -> Failure | None:
+    """What ends a gate on memory that does not pass."""
+    state, share = verdict(pair, allowed), f"{100 * allowed:g}%"
+    if state == PASSES:
+        return None
+    if state == FAILS:
+        limit = f"at most {1 + allowed:.3f} times is allowed"
+        return Slower("max-memory", share, _memory(pair), limit, "see what changed, or allow more")
+    few = pair.rounds < LEAST_ROUNDS
+    known = f"{LEAST_ROUNDS} are needed" if few else _memory(pair)
+    after = f"not decided after {counted(pair.rounds, 'round')}"
+    return Undecided("max-memory", share, after, known, "raise --minutes, or allow more")

@@ -17,7 +17,7 @@ from ninefold.answer.times import Times, times
 from ninefold.bench import change
 from ninefold.bench.batches import PER_EXAMPLE, StepBatch
 from ninefold.bench.command import Command
-from ninefold.bench.gate import UNDECIDED, MemoryRatio, memory_ratio, verdict
+from ninefold.bench.gate import FAILS, UNDECIDED, memory_pair, verdict
 from ninefold.bench.messages import Hello
 from ninefold.bench.pacing import Pause
 from ninefold.diff.compare import Training
@@ -181,18 +181,20 @@ class Measurements:
             return False
         found = self.times()
         gates = self.gates(found)
-        return UNDECIDED not in gates if gates else are_decided(found.against_baseline)
+        if gates:  # one that fails decides
+            return FAILS in gates or UNDECIDED not in gates
+        return are_decided(found.against_baseline)
 
     def gates(self, found: Times) -> list[str]:
         """The verdicts of the gates on time and on memory, where they are asked for."""
         allowed, memory = self.options.allowed, self.options.allowed_memory
         verdicts = [] if allowed is None else [verdict(found.pairs[0], allowed)]
-        return verdicts if memory is None else [*verdicts, self.memory_ratio.verdict(memory)]
+        return verdicts if memory is None else [*verdicts, verdict(self.memory_pair, memory)]
 
     @property
-    def memory_ratio(self) -> MemoryRatio:
-        """Of two commands."""
-        return memory_ratio(self.names, self.memory)
+    def memory_pair(self) -> Pair:
+        """How much memory the second of two commands takes; its "speedup" is how much less."""
+        return memory_pair(self.names, self.memory, self.looks, self.rounds, self.settings)
 
     def drift(self, name: str) -> float:
         """By how much a command's steps take longer at the end of a round than at its start.

@@ -21,7 +21,7 @@ from ninefold.bench.change import require_effect
 from ninefold.bench.command import CHANGES, OUT, Command
 from ninefold.bench.printed import tail
 from ninefold.bench.whole import run_whole
-from ninefold.errors import one_line
+from ninefold.errors import Failure, Slower, Undecided, one_line
 from ninefold.files import read_json, read_text
 from ninefold.numbers import counted
 from ninefold.progress import aligned
@@ -100,6 +100,12 @@ class Judged:
     scores: Mapping[str, Mapping[int, float]]
     times: Times
     seconds: float
+
+    def failure(self, score: str) -> Failure | None:
+        """What ends the command unless the change is kept. score: where it is."""
+        kind = {DISCARD: Slower, MORE: Undecided}.get(self.judgement.verdict)
+        runs = f"{self.judgement.seeds} seeds were run"
+        return kind and kind("--score", score, self.judgement.verdict, runs, "see above")
 
     def notes(self) -> Iterator[str]:
         """What a reader should know."""
@@ -198,7 +204,7 @@ def in_folder(log: Path, score: str) -> object:
     name, _, key = score.removeprefix(OUT).partition(":")
     folder = max(log.parent.glob(f"{log.stem}-*"), default=None)
     if folder is None:
-        return "no folder: the command has no {out}"
+        return "no folder: it is gone"
     if name.endswith(".json"):
         try:
             value: Any = read_json(folder / name.lstrip("/"))

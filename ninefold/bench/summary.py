@@ -153,8 +153,7 @@ class Summary:
             pair = self.times.pairs[0]
             yield gate.clause(pair, options.allowed, measured.settings, measured.what)
         if options.allowed_memory is not None:
-            share = f"{100 * options.allowed_memory:g} % more is allowed"
-            yield f"{measured.memory_ratio} ({share})"
+            yield gate.memory_clause(measured.memory_pair, options.allowed_memory)
 
     @property
     def sentence(self) -> str:
@@ -217,7 +216,7 @@ class Summary:
             minutes, pair = measured.seconds / 60, self.times.pairs[0]
             yield gate.failure(pair, options.allowed, minutes, measured.what)
         if options.allowed_memory is not None:
-            yield measured.memory_ratio.failure(options.allowed_memory)
+            yield gate.memory_failure(measured.memory_pair, options.allowed_memory)
         if self.is_early:
             yield Undecided("minutes", f"{options.minutes:g}", *self.too_few, self.next_step)
 

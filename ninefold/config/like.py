@@ -42,7 +42,7 @@ OF_COMMAND = (
     *("hydra.mode", "hydra.sweep.dir", search_path.SEARCHED),
 )
 PATHS = ("dataset.root", "dataset.cache_dir", "init")  # of one that was typed elsewhere
-ONE_RUN = ("hydra.mode=RUN", "~study")  # of an experiment that describes a study
+ONE_RUN = ("hydra.mode=RUN", "~study", "~report")  # of an experiment that describes a study
 
 
 @dataclass(frozen=True)

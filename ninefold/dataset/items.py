@@ -399,7 +399,9 @@ def is_mask(inputs: Tree, targets: Tree) -> bool:
 
 
 def same(one: Tensor, other: Tensor) -> bool:
-    """Whether all numbers are the same; NaN is NaN here."""
+    """Whether shapes and all numbers are the same; NaN is NaN here."""
+    if one.shape != other.shape:
+        return False
     return bool(((one == other) | (one != one) & (other != other)).all())
 
 

@@ -31,7 +31,6 @@ NEEDED = {"param", "state", "grad"}  # that one has and the other has not is a d
 # How far rounding to a dtype may set one step apart: 256, 12 and 8 units of it.
 LIMITS = {"float64": 1.5e-5, "float32": 1.5e-5, "float16": 5.9e-3, "bfloat16": 3.1e-2}
 GROWTH, FADES, MOST = 30.0, 3.0, 0.05  # of rounding from step to step
-OWN = ("input", "hyper", "scale")  # phases whose entries no rounding of steps before reaches
 EXACT = 1e-12  # sums in float64 of other numbers of threads differ by less
 Rank = dict[str, Any]  # what one rank has recorded of a step
 Order = dict[str, list[Any]]  # indices of examples, by loader
@@ -143,7 +142,8 @@ class Divergence:
 
     other: with the names of `one`. first, inexact: step and difference: beyond its limit, and the
     first that is not equal bit for bit. others: what else differs in that step. worst: the largest
-    distance that was rounding. harmless: the first beyond its limit that training does not follow.
+    distance that was rounding. harmless: the first beyond its limit that training does not follow,
+    a buffer if there is no other.
     steps: that were compared. grown: whether rounding has grown so far that no place can be told.
     """
 
@@ -249,7 +249,7 @@ def limits(differences: Sequence[Difference], before: float) -> Iterator[float]:
     grown = max([*own, LIMITS["float32"], min(GROWTH * before, MOST)])
     for each, limit in zip(differences, own, strict=True):
         exact = each.phase in ("hyper", "scale") or not limit
-        yield EXACT if exact else limit if each.phase in OWN else grown
+        yield EXACT if exact else limit if each.phase == "input" else grown
 
 
 def find(one: Training, other: Training) -> Divergence:
@@ -271,10 +271,12 @@ def find(one: Training, other: Training) -> Divergence:
         beyond = [each for each in beyond if each[:2] not in harmless]
         if parts(beyond, all_):
             first, parting.others = beyond[0], beyond
-            grown = GROWTH * before > MOST and first.phase not in OWN
+            rounds = first.phase not in ("input", "hyper", "scale")  # no step before reaches these
+            grown = GROWTH * before > MOST and rounds
             parting.first, parting.grown = (parting.steps, first), grown and first.distance < 1
             return parting
-        parting.harmless = parting.harmless or next(iter(beyond), None)
+        told = [each for each in (parting.harmless, *beyond) if each]
+        parting.harmless = min(told, key=lambda each: each.phase == "buffer", default=None)
         harmless |= {each[:2] for each in beyond}
         rounding = [each.distance for each, limit in limited
                     if each.distance <= limit and each.phase != "buffer"]  # fmt: skip

@@ -66,7 +66,7 @@ def lost(rest: Training, second: Training) -> Iterator[tuple[str, bool]]:
                    for of in found[:steps] for each in of if each.phase == phase)  # fmt: skip
 
     yield "learning rate", apart("hyper", LOOKED_AT, EXACT)
-    for phase, name in (("state", "optimizer"), ("scale", "GradScaler")):
+    for phase, name in (("state", "optimizer"), ("scale", "GradScaler"), ("buffer", "buffers")):
         if any(each.phase == phase for each in found[0]):
             yield name, apart(phase)
     position = common(taken(mine), taken(theirs)) < 1
@@ -78,5 +78,3 @@ def lost(rest: Training, second: Training) -> Iterator[tuple[str, bool]]:
         differs = any(a["rng"].get(name) != b["rng"].get(name) for a, b in pairs)
         if draws or (values and differs):
             yield f"random state of {name}", differs
-    if any(each.phase == "buffer" for each in found[0]) and not apart("output"):
-        yield "buffers", apart("buffer")

@@ -214,7 +214,7 @@ def failure_of(raised: Raised) -> Failure:
         return raised.error
     in_worker = raised.rank is not None
     found = raised.details if in_worker else raised.line or "a run needs a few GB to import torch"
-    alone = ranks.found(os.environ).world_size == 1
+    alone = in_worker and ranks.found(os.environ).world_size == 1
     known = (
         row.failure(raised)
         for row in KNOWN

@@ -108,7 +108,7 @@ def require_few_processes(jobs: Sequence[Settled]) -> None:
 def _occupied(job: Asked, folder: Path) -> list[Failure]:
     """A failure if `folder` holds a run, which a new run or an evaluation may not replace.
 
-    And if Hydra would follow a link to write its files there.
+    And if one trains there, or Hydra would follow a link to write its files.
     """
     try:
         for name in ("config.yaml", "hydra.yaml", "overrides.yaml"):
@@ -117,9 +117,9 @@ def _occupied(job: Asked, folder: Path) -> list[Failure]:
     except OSError as error:
         found = resource_failure(error, "a run writes it", "choose another hydra.run.dir")
         return [found]
-    if (folder / ".lock").exists():  # Hydra would write there, while another run trains
+    if (folder / ".lock").exists():
         try:
-            with exclusive(folder, rank=0):
+            with exclusive(folder, rank=0, field="hydra.run.dir"):
                 pass
         except FolderInUse as used:
             return [used]

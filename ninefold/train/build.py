@@ -391,10 +391,11 @@ def network_of(at: Setup, data: Data, resume: bool, evaluates: bool) -> Network:
     task, trained, train = built_task(job), kept_frozen(model, job.freeze), data.train
     trial = trial_of(job, trained, task, context)
     differentiates = evaluates and trial.evaluation(data.test, data.prepare)
-    # With dataset.val it is a part of an array, whose other part is to be valid too.
-    targets = train.targets.array if isinstance(train.targets, Selected) else train.targets
-    if isinstance(targets, np.ndarray) and hasattr(task, "require_targets"):
-        task.require_targets(targets)
+    whole = train.targets
+    while isinstance(whole, Selected):  # as with dataset.val
+        whole = whole.array
+    if isinstance(whole, np.ndarray) and hasattr(task, "require_targets"):
+        task.require_targets(train.targets[np.arange(len(train.targets))])
     unused = trial.step(train, data.augment, job.seed, job.batch_size, job.accumulate)
     parallel.require_used(unused)
     mean_loss = None

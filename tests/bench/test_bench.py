@@ -329,13 +329,24 @@ def test_the_peak_of_memory_is_a_column_and_a_gate(scripts):
     (scripts.folder / "holds.py").write_text(f"{holds}{TRAIN}")
     commands = [f"{sys.executable} holds.py {mib}" for mib in (0, 512)]
     done = scripts.run(*QUICK, "--max-memory=3%", "--json=found.json", *commands, code=8)
-    assert re.search("error: max-memory=3%: B takes .* times the memory of A; at most", done.stderr)
+    told = "error: max-memory=3%: B takes .* times the memory of A, .* to .*; at most"
+    assert re.search(told, done.stderr)
+    assert done.stdout.startswith("Gate fails: B takes ")
     assert "  memory, GiB  " in done.stdout
     one, other = (
         command["memory"]
         for command in json.loads((scripts.folder / "found.json").read_text())["commands"]
     )
     assert max(other) - min(one) == pytest.approx(512 << 20, rel=0.05)
+
+
+@pytest.mark.slow
+def test_memory_that_is_given_back_before_the_first_steps_is_no_peak_in_any_round(scripts):
+    loads = "import sys\nheld = b'x' * (int(sys.argv[1]) << 20)\ndel held\nsys.argv[1] = '0.003'\n"
+    (scripts.folder / "loads.py").write_text(f"{loads}{TRAIN}")
+    commands = [f"{sys.executable} loads.py {mib}" for mib in (0, 512)]
+    done = scripts.run(*QUICK, "--max-memory=20%", "--json=found.json", *commands, code=0)
+    assert done.stdout.startswith("Gate passes: B takes ")
 
 
 @pytest.mark.slow

@@ -79,7 +79,7 @@ def test_an_error_says_what_is_allowed_and_what_would_decide() -> None:
     ("second", "code", "said"),
     [
         ((100, 101, 100), None, ""),
-        ((110, 111, 110), 8, "HEAD takes 1.103 times the memory of main, 1.089 to 1.118; at most"),
+        ((110, 111, 110), 8, "HEAD takes 1.103 times the memory of main, 1.086 to 1.121; at most"),
         ((100, 110, 104), 9, "not decided after 3 rounds; HEAD takes 1.046 times the memory"),
         ((110, 111), 9, "not decided after 2 rounds; 3 are needed"),
     ],
@@ -88,7 +88,9 @@ def test_a_gate_on_memory_is_decided_by_the_ratio_of_each_round(
     second: tuple[int, ...], code: int | None, said: str
 ) -> None:
     memory = {"main": dict(enumerate((100, 100, 100))), "HEAD": dict(enumerate(second))}
-    failure = gate.memory_ratio(("main", "HEAD"), memory).failure(0.03)
+    rounds = len(second)
+    pair = gate.memory_pair(("main", "HEAD"), memory, {rounds: 1.0}, rounds, Settings())
+    failure = gate.memory_failure(pair, 0.03)
     assert (failure and failure.code) == code
     assert f"error: max-memory=3%: {said}" in str(failure) or failure is None
 
@@ -107,6 +109,9 @@ def test_a_bench_goes_on_until_each_of_its_gates_is_decided_and_the_worst_is_tol
     assert summary.data(8)["gate"]["verdict"] == "fails"
     measured.memory["B"] |= {1: 1000, 3: 1000}
     assert not measured.is_enough()
+    slower = found({"A": 0.1, "B": 0.2}, noise=0.001, options=options)
+    slower.memory.update(measured.memory)
+    assert slower.is_enough()
 
 
 @pytest.mark.parametrize("speedup", [1.0, 1 / 1.01, 1 / 1.015, 1 / 1.05])

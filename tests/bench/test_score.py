@@ -177,22 +177,28 @@ def test_precisions_of_a_script_with_a_fixed_seed_are_judged_by_its_score(shell:
 
 FOLDS = """
 import torch
-for fold in range(3):
+
+def made():
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
-    seen = []
-    model[0].register_forward_hook(lambda module, given, found: seen.append(str(found.dtype)))
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    model[0].register_forward_hook(lambda module, given, found: print(found.dtype))
+    return model, torch.optim.SGD(model.parameters(), 0.1)
+
+def train(model, optimizer):
     for _ in range(2):
         model(torch.randn(3, 4)).sum().backward()
         optimizer.step()
-    print(*seen)
+
 """
 
 
+@pytest.mark.parametrize(
+    "loop",
+    ["for _ in range(3): train(*made())", "for pair in [made() for _ in range(3)]: train(*pair)"],
+)
 def test_each_network_of_a_whole_run_computes_in_the_precision_that_is_asked_for(
-    shell: Shell,
+    shell: Shell, loop: str
 ) -> None:
-    (shell.folder / "folds.py").write_text(FOLDS)
+    (shell.folder / "folds.py").write_text(FOLDS + loop)
     command = Command(f"{sys.executable} folds.py", "A", folder=shell.folder)
     [lower] = in_precisions(command, ["bf16"])
     run_whole(seeded(lower, 0, shell.folder / "said"), 0, shell.folder)

@@ -62,7 +62,9 @@ def test_a_key_of_some_strategies_stays_with_these(tmp_path):
 
 def test_an_experiment_makes_one_run_but_in_a_sweep(tmp_path):
     folder = made(tmp_path, "experiments=nine_way")
-    assert words_of(folder) == ["experiments=nine_way", "hydra.mode=RUN", "~study"]
+    assert words_of(folder) == [
+        "experiments=nine_way", "hydra.mode=RUN", "~study", "~report"
+    ]  # fmt: skip
     assert words_of(folder, "-m") == ["experiments=nine_way"]
 
 

@@ -104,7 +104,12 @@ def test_buffers_that_differ_alone_are_told_and_of_a_resumed_training_named_as_l
     assert "but for the buffer mean, which training does not follow" in found["text"]
     assert dict(lost(one, other))["buffers"]
     assert not dict(lost(one, one))["buffers"]
-    assert "buffers" not in dict(lost(one, training("B", {**equal, "output x": 2.0})))
+    weights = {"param b": 1.0, "param c": 1.0}
+    pair = [
+        training(name, {**equal, "buffer mean": x}, {**equal, **weights, "param a": x})
+        for name, x in (("A", 1.0), ("B", 2.0))
+    ]
+    assert "but for the parameter a, which training" in answer(find(*pair))["text"]
 
 
 def test_each_source_of_chance_is_tried_that_may_be_one_and_numpy_need_not_be_there() -> None:
@@ -162,9 +167,16 @@ def test_a_command_that_takes_no_step_is_an_error_and_so_is_a_third_one(shell: S
         assert len(done.stderr.splitlines()) == 1
 
 
-def test_an_option_without_an_effect_is_refused(capsys):
-    assert main(("--kill-after=2", "x")) == 2
-    line = "error: --kill-after=2: it has no effect without --resume; "
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--kill-after=2", "x"), "error: --kill-after=2: it has no effect without --resume; "),
+        (("--only", "--resume", "x", "y"), "error: --only=True: it has no effect with --resume; "),
+        (("--resume", "x"), "error: --resume=1: so many commands were given; one that is killed "),
+    ],
+)
+def test_an_option_without_an_effect_is_refused(capsys, words, line):
+    assert main(words) == 2
     assert capsys.readouterr().err.startswith(line)
 
 

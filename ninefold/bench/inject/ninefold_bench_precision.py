@@ -8,6 +8,7 @@ import ast
 import functools
 import os
 import sys
+from weakref import WeakSet
 
 from ninefold_bench_calls import is_compiled
 
@@ -30,7 +31,7 @@ class Watch:
     """
 
     def __init__(self, casts, calls):
-        self.casts, self.calls, self.outputs, self.cast = casts, calls, set(), set()
+        self.casts, self.calls, self.outputs, self.cast = casts, calls, set(), WeakSet()
         self.called = False
         self.begin()
 

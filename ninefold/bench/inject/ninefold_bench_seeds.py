@@ -10,6 +10,7 @@ written into a file.
 import functools
 import json
 import os
+from weakref import WeakSet
 
 NUMBER = int(os.environ["NINEFOLD_BENCH_SEED"])  # of the round
 CHANGED = os.environ.get("NINEFOLD_BENCH_CHANGES")  # names of changes, with commas
@@ -17,7 +18,8 @@ FILE = os.environ.get("NINEFOLD_BENCH_SAID")  # for what it was seen to compute 
 SEEDED = "random", "numpy.random", "torch.random", "torch.cuda.random"
 NETWORKS, OPTIMIZERS = "torch.nn.modules.module", "torch.optim.optimizer"
 WATCHES = []  # what sees the calls of networks, and changes them
-WATCHING = []  # of these those that do, until the first step of an optimizer has ended
+WATCHING = []  # of these those that do, until each optimizer has taken a step
+NEW = WeakSet()  # optimizers that have taken none
 
 
 def loaded(module):
@@ -43,6 +45,7 @@ def watch_what_is_made(optimizer):
     @functools.wraps(make)
     def made(self, *given, **named):
         make(self, *given, **named)
+        NEW.add(self)
         for watch, _ in WATCHES if not WATCHING else ():
             if watch is not None:
                 watch.begin()
@@ -51,9 +54,10 @@ def watch_what_is_made(optimizer):
     optimizer.__init__ = made
 
 
-def end_watch(*_):
-    """Tell in what the first step computed, at its end."""
-    while WATCHING:
+def end_watch(optimizer, *_):
+    """Tell in what the first steps computed, at the end of the last optimizer's first one."""
+    NEW.discard(optimizer)
+    while WATCHING and not NEW:
         watch, calls = WATCHING.pop()
         calls.end()
         with open(FILE, "w") as file:

@@ -94,7 +94,6 @@ def _run(arguments: Sequence[str]) -> None:
     named = ""
     each = [*jobs([word for word in arguments if key_of(word) != "memory"])]
     configs = [composed([*words, "launch.inline=false"], typed_as("fits")) for _, words in each]
-    base = Path(configs[0].hydra.run.dir)
     found_jobs = [check(asked(config, config.hydra)) for config in configs]  # before any is counted
     for (label, words), checked in zip(each, found_jobs, strict=True):
         try:
@@ -107,7 +106,7 @@ def _run(arguments: Sequence[str]) -> None:
                 found = counted(job, memory)
                 limit = OF_DATA if found["whole"] else OF_MEMORY
             else:
-                found, limit = taken(label, words, job, base)
+                found, limit = taken(label, words, job, Path(configs[0].hydra.run.dir))
         except (Interrupted, Preempted) as failure:
             left = ("nothing of it is kept", "start it again")
             raise type(failure)("signal", failure.value, STOPPED, *left) from failure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -11,6 +11,7 @@ from ninefold.answer.answer import Answer, AnswerTable
 from ninefold.answer.cell import Cell
 from ninefold.answer.fields import word
 from ninefold.answer.measures import SECONDS
+from ninefold.answer.rounds import STOPPED
 from ninefold.answer.study_facts import StudyFacts
 from ninefold.errors import one_line
 from ninefold.numbers import (
@@ -48,8 +49,8 @@ NOT_TESTED = (
 class Sweep:
     """The values of a sweep, by what they are called, in its order.
 
-    seconds: per epoch, by seed or timing round. scores: by seed. failed: how runs ended; a value
-        with one is not compared.
+    seconds: per epoch, by seed or timing round. scores: by seed. failed: how runs ended. out: the
+        values that are not compared with others, as a run of them failed.
     by_time: whether times alone were asked.
     tested: whether values have verdicts: of several seeds or rounds, and not too many.
     """
@@ -57,6 +58,7 @@ class Sweep:
     seconds: Mapping[str, Mapping[int, float]]
     scores: Mapping[str, Mapping[int, float]]
     failed: Mapping[str, str]
+    out: Collection[str]
     scoring: Score
     by_time: bool
     tested: bool
@@ -64,8 +66,16 @@ class Sweep:
 
     def asked(self, name: str) -> Mapping[int, float]:
         """Return what a value is compared by."""
-        known = self.seconds if self.by_time else self.scores
-        return {} if name in self.failed else known.get(name, {})
+        return {} if name in self.out else self.known(name)
+
+    def known(self, name: str) -> Mapping[int, float]:
+        """Return the seconds or scores of a value."""
+        return (self.seconds if self.by_time else self.scores).get(name, {})
+
+    @property
+    def others(self) -> list[str]:
+        """Return the values that are compared with the best one."""
+        return [name for name in self.seconds if name != self.best and name not in self.out]
 
     @cached_property
     def best(self) -> str:
@@ -82,7 +92,7 @@ class Sweep:
         """Return how a value compares with the best one, and the verdict; nothing of itself."""
         if name == self.best:
             return "", ""
-        if name in self.failed:
+        if name in self.out:
             return MISSING, FAILED
         if self.by_time:
             found = self.compared.speedup(self.best, name)
@@ -115,17 +125,15 @@ def answer(recording: Recording, found: Sequence[StudyFacts]) -> Answer | None:
         shown = with_unit(_texts(sweep)[sweep.best], scoring.mark)
         lead = f"{best} has the best {scoring.name}: {shown}."
     unsure = [
-        one_line(name)
-        for name in sweep.seconds
-        if name != sweep.best and sweep.against(name)[1] not in ("worse", "slower", FAILED)
+        one_line(name) for name in sweep.others if sweep.against(name)[1] not in ("worse", "slower")
     ]
-    several, failed = max(counts) > 1, [one_line(name) for name in sweep.failed]
+    several, out = max(counts) > 1, [one_line(name) for name in sweep.out]
     return Answer(
         lead,
-        several and not unsure,
+        several and bool(sweep.others) and not unsure,
         cell if _names(found)[0] == sweep.best else best,
         reasons=[_reason(best, unsure, sweep)] * (several and sweep.tested)
-        + [f"Left out, as a run of it failed: {listed_and(failed)}."] * bool(failed),
+        + [f"Left out, as a run of it failed: {listed_and(out)}."] * bool(out),
         caveats=[ONE_SEED] * (not several) + [NOT_TESTED] * (several and not sweep.tested),
         table=_table(sweep),
     )
@@ -136,8 +144,7 @@ def decided(record: StudyRecord, found: Sequence[StudyFacts]) -> bool | None:
     sweep = _sweep(record, found)
     if sweep is None:
         return None
-    others = [name for name in sweep.seconds if name != sweep.best]
-    return all(sweep.against(name)[1] not in UNDECIDED for name in others)
+    return all(sweep.against(name)[1] not in UNDECIDED for name in sweep.others)
 
 
 def _sweep(record: StudyRecord, found: Sequence[StudyFacts]) -> Sweep | None:
@@ -166,7 +173,11 @@ def _sweep(record: StudyRecord, found: Sequence[StudyFacts]) -> Sweep | None:
     if by_time and not all(each.timed for each in found):
         return None
     asked = seconds if by_time else scores
-    asked = {name: known for name, known in asked.items() if known and name not in failed}
+    asked = {name: known for name, known in asked.items() if known}
+    out = [name for name, status in failed.items() if status not in STOPPED]
+    if asked.keys() <= {*out}:
+        out = []
+    asked = {name: known for name, known in asked.items() if name not in out}
     if not asked:
         return None
     tested = max(map(len, asked.values())) > 1 and len(asked) <= MOST_TESTED
@@ -176,7 +187,7 @@ def _sweep(record: StudyRecord, found: Sequence[StudyFacts]) -> Sweep | None:
         replace(found[0].settings, baseline=None),
         floor=max(each.comparison.floor for each in found),
     )
-    sweep = Sweep(seconds, scores, failed, scoring, by_time, tested, compared)
+    sweep = Sweep(seconds, scores, failed, out, scoring, by_time, tested, compared)
     if swept:
         return sweep
     ranked = sorted(seconds, key=sweep.merit, reverse=True)  # as of a search: they have no order
@@ -222,6 +233,8 @@ def _texts(sweep: Sweep) -> dict[str, str]:
 
 def _reason(best: str, unsure: Sequence[str], sweep: Sweep) -> str:
     worse = "slower" if sweep.by_time else "worse"
+    if not sweep.others:
+        return "There is no other value to compare it with."
     if not unsure:
         return f"Every other value is shown to be {worse}."
     return f"Not shown to be {worse} than {best}: {listed_and(unsure)}."
@@ -241,7 +254,7 @@ def _table(sweep: Sweep) -> AnswerTable:
         off, verdict = sweep.against(name)
         against = f"{off} {word(verdict).text}" if verdict else "the best"
         shown = [one_line(name), *([text] if sweep.scores else [])]
-        shown += [against, str(len(sweep.asked(name)))] if several else []
+        shown += [against, str(len(sweep.known(name)))] if several else []
         shown.append(MISSING if took is None else three_digits(took))
         return [*shown, sweep.failed.get(name, "ok")]
 

@@ -99,6 +99,24 @@ def test_a_value_of_which_a_run_failed_is_not_compared(tmp_path):
     assert found.lead.startswith("optimizer.lr=0.001 has the best accuracy")
     assert found.reasons == ["Every other value is shown to be worse.",
                              "Left out, as a run of it failed: optimizer.lr=10."]  # fmt: skip
+    assert rows_of(built(recorded(tmp_path)))[-1][1:4] == ["98.50 ± 0.71", "– failed", "2"]
+
+
+def test_a_run_that_was_stopped_leaves_its_value_in_the_comparison_and_one_alone_is_not_decided(
+    tmp_path,
+):
+    def sweep_of(name, status):
+        of = {0.001: (0.90, 0.91, 0.905), 0.01: (0.70, 0.72, 0.71)}
+        runs = [result(seed=seed, overrides=[f"optimizer.lr={rate}"], score=score,
+                       status=status if (rate, seed) == (0.001, 2) else "ok")
+                for rate, scores in of.items() for seed, score in enumerate(scores)]  # fmt: skip
+        return built(recorded(sweep(tmp_path / name, *runs))).answer
+
+    assert sweep_of("stopped", "preempted").lead.startswith("optimizer.lr=0.001 has the best")
+    alone = sweep_of("failed", "diverged")
+    assert alone.lead.startswith("optimizer.lr=0.01 has the best")
+    assert not alone.decided
+    assert alone.reasons[0] == "There is no other value to compare it with."
 
 
 def test_a_long_search_shows_its_best_values(tmp_path):
