@@ -37,6 +37,14 @@ def entry(monkeypatch: pytest.MonkeyPatch) -> Any:
         del sys.modules[name]
 
 
+def test_data_parallel_is_the_network_where_it_has_copies_compute(entry):
+    hands_on = sys.modules["ninefold_bench_record"].hands_on
+    network = torch.nn.DataParallel(torch.nn.Linear(1, 1))
+    assert hands_on(network)
+    network.device_ids = [0, 1]
+    assert not hands_on(network)
+
+
 def test_entries_add_up_over_examples_and_are_apart_by_the_error_of_elements(entry):
     torch.manual_seed(0)
     whole = torch.randn(12, 70_000)

@@ -390,7 +390,12 @@ RECORDER = Recorder()
 
 
 def hands_on(module):
-    """Whether a module only hands on what the network gets."""
+    """Whether a module only hands on what the network gets.
+
+    DataParallel of several GPUs does not: it has copies compute, in other threads.
+    """
+    if len(getattr(module, "device_ids", None) or ()) > 1:
+        return False
     lightning = "LightningModule" in {kind.__name__ for kind in type(module).__mro__}
     children = {*module._modules}
     holds = children <= WRAPPED or "_forward_module" in children
