@@ -109,7 +109,7 @@ def reasons(found: Decision[StudyFacts]) -> list[str]:
         said.append(_why_safe(facts, cell))
     if not found.decided:
         said += _open_to(found)
-    said += _behind(found, cell)
+    said += _lost(found, cell)
     said += _exclusions(facts)
     if found.decided and found.chance is not None:
         said.append(_sure(facts))
@@ -154,37 +154,26 @@ def _open_to(found: Decision[StudyFacts]) -> list[str]:
     return said
 
 
-def _behind(found: Decision[StudyFacts], cell: Cell) -> list[str]:
-    """How each other configuration that is not left out compares with the named one."""
+def _lost(found: Decision[StudyFacts], cell: Cell) -> list[str]:
+    """Which configurations are out for their score alone: a table says how all compare in time."""
     facts, score = found.facts, found.facts.group.score
     others = {
-        other: speed
+        other: speed.verdict
         for other in found.rivals
         if other != cell and facts.excluded(other) is None
         if (speed := facts.speedup(other, cell)) is not None
     }
-    lost = [other for other in others if facts.safe[other] == "worse"]
-    verdicts = {other: speed.verdict for other, speed in others.items()}
-    slower = [other for other in others if verdicts[other] == "slower"]
     said = []
-    if slower:
-        shown = [f"{facts.label(other)} {others[other].value:.2f}" for other in slower]
-        said.append(f"Shown to be slower (its speed is 1): {'; '.join(shown)}.")
-    if tied := [other for other in others if verdicts[other] == "tie" and other not in lost]:
-        said.append(f"As fast: {facts.labels(tied)}.")
-    for other in (other for other in others if verdicts[other] == "faster"):
-        why = f"worse{_loss(facts, other)}" if other in lost else "not shown to be kept"
+    for other in (other for other, verdict in others.items() if verdict == "faster"):
+        why = (
+            f"worse{_loss(facts, other)}"
+            if facts.safe[other] == "worse"
+            else "not shown to be kept"
+        )
         said.append(f"{facts.label(other)} is faster, but its {score} is {why}.")
-    if out := [o for o in lost if o not in slower and verdicts[o] != "faster"]:
-        said.append(f"Eliminated, as {score} is lost: {facts.labels(out)}.")
-    unclear = [o for o in others if verdicts[o] in UNDECIDED and o not in (*slower, *lost)]
-    unclear = [other for other in unclear if other != PLAIN or facts.speedup(cell) is None]
-    if unclear:
-        shown = [f"{facts.label(other)} {_with_interval(others[other])}" for other in unclear]
-        more = len(shown) - MAX_NAMED
-        rest = f", and {counted(more, 'further one')}" if more > 0 else ""
-        said.append(f"Open (its speed is 1): {'; '.join(shown[:MAX_NAMED])}{rest}.")
-    return said
+    lost = [other for other, verdict in others.items()
+            if facts.safe[other] == "worse" and verdict not in ("slower", "faster")]  # fmt: skip
+    return said + [f"Eliminated, as {score} is lost: {facts.labels(lost)}."] * bool(lost)
 
 
 def _acceptable(facts: StudyFacts) -> str:
