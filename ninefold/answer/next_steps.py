@@ -106,16 +106,19 @@ class NextSteps:
     @property
     def _seconds_of_a_seed(self) -> float:
         """What a round of training runs has taken, of all that the study compares; 0: not known."""
-        sweep = self.sweep
-        return (sweep.wall_seconds - sweep.timing_seconds) / max(len(sweep.rounds), 1)
+        return self._seconds_of_training / max(len(self.sweep.rounds), 1)
+
+    @property
+    def _seconds_of_training(self) -> float:
+        return self.sweep.wall_seconds - self.sweep.timing_seconds
 
     def _setting(self, name: str) -> object:
         return self.sweep.settings.get("study", {}).get(name)
 
     def _budget(self, further: float) -> dict[str, str]:
         """The budget of a command that trains so many seconds more: none if it would end it."""
-        budget, sweep = finite(self._setting("budget")), self.sweep
-        spent = sweep.wall_seconds - sweep.timing_seconds if self.folder else 0.0
+        budget = finite(self._setting("budget"))
+        spent = self._seconds_of_training if self.folder else 0.0
         ends = budget is not None and spent + further > 60 * budget
         return {"study.budget": "null"} if ends else {}
 

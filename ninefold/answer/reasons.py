@@ -163,16 +163,14 @@ def _lost(found: Decision[StudyFacts], cell: Cell) -> list[str]:
         if other != cell and facts.excluded(other) is None
         if (speed := facts.speedup(other, cell)) is not None
     }
-    said = []
-    for other in (other for other, verdict in others.items() if verdict == "faster"):
-        why = (
-            f"worse{_loss(facts, other)}"
-            if facts.safe[other] == "worse"
-            else "not shown to be kept"
-        )
-        said.append(f"{facts.label(other)} is faster, but its {score} is {why}.")
-    lost = [other for other, verdict in others.items()
-            if facts.safe[other] == "worse" and verdict not in ("slower", "faster")]  # fmt: skip
+    said, lost = [], []
+    for other, verdict in others.items():
+        is_worse = facts.safe[other] == "worse"
+        if verdict == "faster":
+            why = f"worse{_loss(facts, other)}" if is_worse else "not shown to be kept"
+            said.append(f"{facts.label(other)} is faster, but its {score} is {why}.")
+        elif is_worse and verdict != "slower":
+            lost.append(other)
     return said + [f"Eliminated, as {score} is lost: {facts.labels(lost)}."] * bool(lost)
 
 

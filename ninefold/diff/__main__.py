@@ -85,11 +85,11 @@ def run(words: Sequence[str]) -> None:
     if asked.json:
         output.require_writable("--json", asked.json)
     with prepared(asked, least=1) as (keep, commands):
+        wrong = "so many commands were given"
         if asked.resume and len(asked.commands) != 2:
-            wrong, needed = "so many commands were given", "one that is killed and one that goes on"
+            needed = "one that is killed and one that goes on"
             raise ConfigError("--resume", len(asked.commands), wrong, needed, "give two")
         if len(commands) > 2:
-            wrong = "so many commands were given"
             raise ConfigError("arguments", len(commands), wrong, "two are compared", "give two")
         one, other = commands * 2 if len(commands) == 1 else commands
         if asked.resume:
