@@ -16,7 +16,8 @@ PYTHON ?= python3
 SYSTEM ?= yes
 VENV := .venv
 BIN := $(VENV)/bin
-ALONE := tests/api tests/promises/test_wheel.py tests/study/test_timing.py tests/bench
+ALONE := tests/api tests/promises/test_wheel.py tests/study/test_timing.py tests/bench \
+	tests/test_gpu_sitting.py
 # Files of tests that start no process and take no time; tests of structure but those that start one.
 QUICK := tests/task tests/test_structure.py $(patsubst %,tests/test_%.py,amp errors files types) \
 	$(patsubst %,tests/checkpoint/test_%.py,weights writer) \
