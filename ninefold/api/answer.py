@@ -123,7 +123,7 @@ class Answer:
         """One row for each turn of a timing run, and for each full training run.
 
         cell, parallel, amp, processes, status: of the run; cell is its configuration.
-        round, order: its number, and the place in it. counted: whether the row enters figures.
+        round, order: its number, and the place in it. counted: whether the run enters figures.
         turn, left_out: the number of the turn, or None; why it does not count, empty if it does.
         seconds, steps: per step; of the turn, or of the run.
         """

@@ -14,7 +14,7 @@ from typing import Any
 from ninefold.answer.needed import rounds_for_pair
 from ninefold.answer.screen import NOTES, narrowed, screen
 from ninefold.answer.times import Times
-from ninefold.answer.words import clause, content, shown, speedup
+from ninefold.answer.words import clause, content, speedup
 from ninefold.bench import batches, gate, output
 from ninefold.bench.measurements import Measurements
 from ninefold.bench.notes import MOSTLY, compared, left_out, notes, steps_to_block
@@ -175,12 +175,8 @@ class Summary:
 
     def against_first(self, pair: Pair) -> str:
         """How another command compares with the first, how sure that is, what would decide it."""
-        measured, seconds = self.measured, self.times.seconds
-        first, other = str(pair.first), str(pair.second)
+        measured, first, other = self.measured, str(pair.first), str(pair.second)
         said = clause(pair, measured.settings, measured.what)
-        if measured.examples.get(other, 1.0) != 1 and {first, other} <= seconds.keys():
-            longer = shown(seconds[other] / seconds[first])
-            said += f"; its steps take {longer} times as long"
         one, several = (measured.told[name].get("world", 1) for name in (first, other))
         if one != several and pair.speedup:
             share = 100 * pair.speedup * one / several
