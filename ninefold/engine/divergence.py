@@ -11,6 +11,9 @@ from ninefold.engine.parallel import gather, local_part
 from ninefold.engine.training import Training
 from ninefold.errors import ConfigError, NumericsError
 
+SKIP = "lower optimizer.lr, choose a wider amp.dtype or set on_nonfinite=skip"
+LOOK = "lower optimizer.lr, choose a wider amp.dtype or look for bad examples"
+
 
 class Losses(NamedTuple):
     """The values of the LossTracker of each process: float64 [processes].
@@ -65,7 +68,6 @@ def require_finite(run: Training, found: Losses) -> None:
             "not finite",
             f"too many steps were skipped, {int(scaler.skipped)} by step {run.state.step}",
             "on_nonfinite=skip",
-            "lower optimizer.lr, choose a wider amp.dtype or look for bad examples",
         )
     raise numerics_error(
         run,
@@ -99,10 +101,11 @@ def numerics_error(
     value: object,
     wrong: str,
     where: str,
-    do: str = "lower optimizer.lr, choose a wider amp.dtype or set on_nonfinite=skip",
+    do: str | None = None,
 ) -> NumericsError:
     """The error for a number that is not finite, with the rates in force when it was found."""
     state = run.state
+    do = do or (LOOK if state.losses.skip else SKIP)
     if any(parameter.dtype == torch.bfloat16 for parameter in state.model.parameters()):
         do = "lower optimizer.lr, or use amp=bf16"  # neither goes with amp.weights=bfloat16
     epoch, lr = state.step / run.batches.steps_per_epoch, state.optimizer.param_groups[0]["lr"]

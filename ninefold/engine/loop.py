@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ninefold.engine.batches import Source
-from ninefold.engine.divergence import mean_loss, numerics_error
+from ninefold.engine.divergence import LOOK, mean_loss, numerics_error
 from ninefold.engine.evaluation import Evaluation, Evaluations, Unfinished, evaluate
 from ninefold.engine.training import Step, Training, Update
 from ninefold.tree import Tree, chunks, rows
@@ -25,7 +25,8 @@ def train(run: Training) -> Evaluations:
     state, clock, batches = run.state, run.clock, run.batches
     step = stepper(run)
     run.forward.train()
-    run.before_training(step)
+    if not run.trained:
+        run.before_training(step)
     evaluations = None
     while not run.finished:
         if not run.evaluation_due:  # else a resumed run begins with its evaluation
@@ -136,7 +137,7 @@ def evaluate_splits(run: Training) -> Evaluations:
     for split, evaluation in found.by_split().items():
         if not math.isfinite(loss := evaluation.loss):
             wrong = f"not finite after step {run.state.step}"
-            raise numerics_error(run, f"{split}_loss", loss, wrong, "the training loss was")
+            raise numerics_error(run, f"{split}_loss", loss, wrong, "the training loss was", LOOK)
     run.after_evaluation(found)
     return found
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,20 @@ class Schedule:
             self._scheduler.step(loss)
         else:
             self._scheduler.step()
+
+    def held(self) -> Callable[[], None]:
+        """Return what sets the schedule and the learning rates back to those of now."""
+        optimizer = self._scheduler.optimizer
+        now = self.state_dict(), [group["lr"] for group in optimizer.param_groups]
+        kept = copy.deepcopy(now)
+
+        def set_back() -> None:
+            state, rates = copy.deepcopy(kept)
+            self.load_state_dict(state)
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate
+
+        return set_back
 
     def state_dict(self) -> dict[str, Any]:
         """The scheduler's state_dict."""

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -75,6 +76,9 @@ def run_workers(spec: RunSpec, processes: int, restarts: int) -> None:
             except Failure as failure:
                 if attempt == restarts or workers.stopped_by or isinstance(failure, FINAL):
                     raise
+                count = f"{attempt + 1} of launch.max_restarts={restarts}"
+                said = str(failure).removeprefix("error: ")
+                print(f"warning: {said}; restart {count}", file=sys.stderr, flush=True)
         if workers.stopped_by is not None:  # it came as the run ended; it ends the sweep
             raise stopped(workers.stopped_by, spec.folder)
 

@@ -91,10 +91,11 @@ class Numerics:
         try:
             with without_dropout(state.model):
                 for _ in range(self.steps):
-                    batch = next(batches)
+                    batch, set_back = next(batches), state.schedule.held()
                     first = row = take(*batch)
                     for _ in range(tries - 1):
                         if row["skipped"]:
+                            set_back()
                             row = take(*batch)
                     if context.rank == 0:
                         rows.append({**row, "skipped": first["skipped"]})

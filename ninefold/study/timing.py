@@ -164,7 +164,7 @@ class Timing(Entries):
         free, most = dict[str, int](), dict[str, int]()  # bytes, by whose memory they are
         cells = [self._cells[name] for name in left]
         if not self._tried_one_thread:  # what it finds is for all
-            first = next((cell for cell in cells if self._has_one_process(cell, folder)), cells[0])
+            first = next((cell for cell in cells if self._may_try(cell, folder)), cells[0])
             cells.insert(0, cells.pop(cells.index(first)))
         while cells and all(there >= RESERVE * most.get(of, 0) for of, there in free.items()):
             cell = cells.pop(0)
@@ -301,8 +301,8 @@ class Timing(Entries):
         """What the processes of a cell run. Raises the first failure of its job."""
         own = folder / cell.folder
         job = self._job(cell, own)
-        tries = job.processes == 1 and not self._tried_one_thread
-        threads = self._recording.timing_threads
+        tries = may_try_one_thread(job) and not self._tried_one_thread
+        threads = self._recording.timing_threads if has_auto_threads(job) else None
         spec = spec_of(
             job,
             own,
@@ -322,8 +322,18 @@ class Timing(Entries):
             self._jobs[cell.name] = ready_or_failure(self._plan.job(cell, 0), folder)
         return self._jobs[cell.name]
 
-    def _has_one_process(self, cell: PlannedCell, folder: Path) -> bool:
+    def _may_try(self, cell: PlannedCell, folder: Path) -> bool:
         try:
-            return self._job(cell, folder / cell.folder).processes == 1
+            return may_try_one_thread(self._job(cell, folder / cell.folder))
         except Failure:  # reported when it is the cell's turn
             return False
+
+
+def has_auto_threads(job: Settled) -> bool:
+    """Whether the study chooses the CPU threads of a cell: the command names no number."""
+    return bool(job.asked.resolved["threads"] == "auto")
+
+
+def may_try_one_thread(job: Settled) -> bool:
+    """Whether the process of a cell may find that one thread is faster."""
+    return has_auto_threads(job) and job.processes == 1

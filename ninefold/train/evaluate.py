@@ -133,7 +133,8 @@ def evaluate(spec: RunSpec) -> None:
             if figures is scores.each and figures:
                 print(f"{scores.each_name} of each:")
             for name, value in figures.items():
-                text = f"no {scores.counted}" if value is None else f"{value:.4f}"
+                without = f"no {scores.counted}" if figures is scores.each else "undefined"
+                text = without if value is None else f"{value:.4f}"
                 print(f"  {name:<12} {text}")
         said = f"{score.name} {shown} of {count}"
         print(f"evaluated: {said}; evaluation.json is in {spec.folder}", flush=True)

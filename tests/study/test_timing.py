@@ -152,20 +152,23 @@ def test_a_cell_that_sleeps_in_its_step_is_slower_by_that(timed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("several", "told"), [("0.4", True), ("0", False)])
+@pytest.mark.parametrize(
+    ("several", "threads", "told"), [("0.4", "auto", True), ("0", "auto", False), ("0.4", 4, False)]
+)
 def test_all_are_timed_and_trained_with_one_thread_where_that_is_faster_and_the_report_says_so(
-    timed, several, told
+    timed, several, threads, told
 ):
-    """The first of one process finds it, wherever the plan has it."""
-    given = "parallel=ddp,none", "study.ask=[time,score]", "max_steps=2", "threads=auto"
+    """The first of one process finds it, wherever the plan has it; a number that is named stays."""
+    given = "parallel=ddp,none", "study.ask=[time,score]", "max_steps=2", f"threads={threads}"
+    named = cores() if threads == "auto" else threads
     words = study(*given, "model.net._target_=own.Threaded")
     timed.train(*words, env={"SEVERAL": several}, code=0)
     found = {
         name: ({each["threads"] for each in results}, [each["notes"] for each in results])
         for name, results in turns(timed.folder).items()
     }
-    assert found["none-fp32"][0] == {1 if told else cores()}
-    assert found["ddp-fp32"][0] == {2 if told else cores()}  # at least one of each of two processes
+    assert found["none-fp32"][0] == {1 if told else named}
+    assert found["ddp-fp32"][0] == {2 if told else named}  # at least one of each of two processes
     trained = [result(path.parent) for path in timed.folder.glob("study/*/result.json")]
     assert {run["parallel"]: {run["threads"]} for run in trained} == {
         name.removesuffix("-fp32"): threads for name, (threads, _) in found.items()
