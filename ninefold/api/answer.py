@@ -21,7 +21,7 @@ from ninefold.api.show import in_arguments, source_line
 from ninefold.errors import ConfigError, one_line
 from ninefold.files import read_json
 from ninefold.numbers import capitalized
-from ninefold.report.render.results import results
+from ninefold.report.render.results import results, table_of_answer
 from ninefold.report.render.tables import Table, lines
 from ninefold.report.tree import CellReport
 from ninefold.result import Result
@@ -65,13 +65,16 @@ class Answer:
         sweep = self._read.recording.sweep
         runs = [run for run in report.runs if not sweep.put_away(run.folder)]
         failed = [run for run in runs if run.status not in ("ok", *STOPPED)]
-        self.failed = {str(run.cell): self._why(run) for run in failed}
+        by_value = answer.by_value
+        self.failed = {run.folder if by_value else str(run.cell): self._why(run) for run in failed}
         stopped = any(run.status in STOPPED for run in runs)
         if stopped and (sweep.timing_ended is None or is_unfinished(sweep, report.runs)):
             go_on = "resume()" if (self.folder / COMMAND).exists() else "study.resume=FOLDER"
             self._notes.insert(0, f"It was interrupted, or still runs: {go_on} goes on with it.")
         group = report.groups[0] if report.groups else None
-        self._table = None if group is None else results(group)
+        self._table = results(group) if group else None
+        if by_value:
+            self._table = table_of_answer(by_value)
         self._control = group.control if group else ""
         self.cells = {} if group is None else {str(c.cell): _cell(c) for c in group.cells}
         self.pairs = [] if group is None else [content(each) for each in group.comparison.seconds]

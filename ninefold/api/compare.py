@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ninefold.api import COMMAND, FILE, OPTIONS, capsule
+from ninefold.api import COMMAND, FILE, NOTES, OPTIONS, capsule
 from ninefold.api.answer import Answer, answered
 from ninefold.api.objects import gather
 from ninefold.api.session import check_number
@@ -90,7 +90,7 @@ def compare(
         raise ConfigError("seeds", seeds, "no run has one", "1 or more are allowed", "raise it")
     if ask is None:
         ask = ["time"] if test is None else ["time", "score"]
-    ask = listed(ask)
+    ask = [part.strip() for word in listed(ask) for part in word.split(",")]
     compared = asked_axes(device, parallel, amp)
     objects = gather(model, dataset, loss, test, metric, forward, optimizer, ask)
     objects.notes.extend(left_out(compared) if amp is None else ())
@@ -114,7 +114,12 @@ def compare(
     command = ["--config-dir", str(place / OPTIONS), "-m", *words]
     with open(place / COMMAND, "w", encoding="utf-8", opener=capsule.private) as file:
         json.dump(command, file)
-    return answered(command, place, at_most, show)
+    try:
+        return answered(command, place, at_most, show)
+    finally:
+        if not (place / STUDY).exists():  # nothing can go on with the data
+            for name in (FILE, NOTES, COMMAND):
+                (place / name).unlink(missing_ok=True)
 
 
 def as_words(

@@ -63,14 +63,18 @@ class CallersDataset(Mapped):
     whole: bool = False
 
     def load(self, split: Split) -> Examples:
-        data = self._items(split).data
-        if self.whole or not isinstance(data, Pair):
+        if (pair := self._sliced(split)) is None:
             return super().load(split)
-        return Examples(data.inputs, data.targets).first(self.limit_of(split))
+        return Examples(pair.inputs, pair.targets).first(self.limit_of(split))
 
     def start_workers(self, count: int, splits: Sequence[Split], patience: float) -> None:
-        if not isinstance(self._items("train").data, Pair):
+        if not all(map(self._sliced, splits)):
             super().start_workers(count, splits, patience)
+
+    def _sliced(self, split: Split) -> Pair | None:
+        """The arrays of a split whose batches are slices; None: they are made of items."""
+        data = self._items(split).data
+        return data if isinstance(data, Pair) and not self.whole else None
 
     def item_shape(self) -> Tree:
         """As the first training item has it."""

@@ -308,7 +308,7 @@ def _dataset(
         if any(str(array.dtype).endswith("float64") for array in data) and not collated:
             notes.append(f"The float64 numbers of {name} are taken as float32.")
         return _pair(name, *data), {}
-    if isinstance(data, tuple | list) and 1 < len(data) < min(map(_rows, data)):
+    if isinstance(data, tuple | list) and _are_columns(data):
         wrong = f"it has {len(data)} arrays, which are no examples"
         allowed = "a pair of arrays is a tuple: (inputs, targets)"
         do = "of several inputs give TensorDataset(a, b, targets), and "
@@ -402,6 +402,13 @@ def _has_items(value: Any) -> bool:
     """Whether it is a dataset, and no column of one."""
     plain = isinstance(value, list | tuple | str) or _is_array(value)
     return not plain and hasattr(value, "__getitem__") and hasattr(value, "__len__")
+
+
+def _are_columns(data: Sequence[Any]) -> bool:
+    """Whether they are arrays with a row for each example; a list of one kind is of items."""
+    kinds = {(each.shape[1:], str(each.dtype)) if _is_array(each) else None for each in data}
+    items = isinstance(data, list) and (len(kinds) == 1 or None in kinds)
+    return not items and 1 < len(data) < min(map(_rows, data))
 
 
 def _rows(value: Any) -> int:

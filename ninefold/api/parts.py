@@ -118,7 +118,7 @@ class CallersTask(nn.Module):
     def _mean_metric(self, output: Any, target: Any, count: int) -> Tensor:
         values = self.metric(output, target)
         if isinstance(values, Tensor) and values.ndim and len(values) == count:
-            return mean_over_examples(values, count)
+            return mean_over_examples(values.double(), count)  # hits are booleans
         found = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
         allowed = f"a tensor of {counted(count, 'value')} is needed"
         do = "return one for each, and none of their means"

@@ -50,7 +50,7 @@ def failure(ended: child.Ended, place: Path, at_most: float | None) -> Failure:
     """Return why a command that ended so has no answer."""
     if ended.late:
         wrong = "no configuration has a time after so many minutes"
-        return ConfigError("at_most", at_most, wrong, "two rounds take longer", "raise it")
+        return ConfigError("at_most", at_most, wrong, "three rounds take longer", "raise it")
     for each in ended.failures:
         return shown.explained(each)
     wrong = "the comparison ended without an answer"

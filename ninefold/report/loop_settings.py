@@ -65,12 +65,16 @@ def loop_of(run: Run, plain: Sequence[str | None] = ()) -> LoopSettings:
         mode = said.get("compile.mode", "default")
         lines.append("model.compile()" if mode == "default" else f'model.compile(mode="{mode}")')
     if run.parallel == "dp":
+        if short:  # which its threads do not take from the loop
+            lines.append(f"cast = {_autocast(on_gpu, short)}")
+            lines.append("type(model).forward = cast(type(model).forward)")
         lines.append("model = torch.nn.DataParallel(model)")
+        differs.append("Each GPU computed the loss of its part: this loop gathers the outputs.")
     if ddp:
         unused = said.get("parallel.find_unused_parameters", False)
         given = f"model, gradient_as_bucket_view=True{', find_unused_parameters=True' * unused}"
         lines.append(f"model = torch.nn.parallel.DistributedDataParallel({given})")
-    lines += _of_step("cuda" if on_gpu else "cpu", short, cast, run, said.get("clip_grad_norm"))
+    lines += _of_step(on_gpu, short, cast, run, said.get("clip_grad_norm"))
     if (accumulate := said.get("accumulate", 1)) > 1:
         yours = f"Accumulation over {accumulate} batches is yours: loss / {accumulate}"
         differs.append(f"{yours}{', no_sync under DDP' * ddp}.")
@@ -126,16 +130,25 @@ def _of_processes(run: Run, said: dict[str, Any], on_gpu: bool) -> list[str]:
     ]
 
 
-def _of_step(device: str, short: str | None, cast: bool, run: Run, clip: float | None) -> list[str]:
+def _autocast(on_gpu: bool, short: str) -> str:
+    return f'torch.autocast("{"cuda" if on_gpu else "cpu"}", dtype=torch.{short})'
+
+
+def _of_step(
+    on_gpu: bool, short: str | None, cast: bool, run: Run, clip: float | None
+) -> list[str]:
     """What differs in a step. short: the dtype of autocast; None without it."""
     lines, scales = list[str](), short == "float16" and bool(run.grad_scaler)
     if cast:
         lines += ["if inputs.is_floating_point():", "    inputs = inputs.to(torch.bfloat16)"]
         lines.append("loss = loss_function(model(inputs).float(), targets)")
     if scales:
+        device = "cuda" if on_gpu else "cpu"
         lines.append(f'scaler = torch.amp.GradScaler("{device}")  # before the loop')
-    if short:
-        lines.append(f'with torch.autocast("{device}", dtype=torch.{short}):')
+    if short and run.parallel == "dp":
+        lines.append("loss = loss_function(model(inputs).float(), targets)")
+    elif short:
+        lines.append(f"with {_autocast(on_gpu, short)}:")
         lines.append("    outputs = model(inputs)  # and the loss, where the model returns it")
         lines.append("loss = loss_function(outputs.float(), targets)")
     if scales:

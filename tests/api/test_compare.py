@@ -142,6 +142,23 @@ def test_a_metric_that_is_no_number_for_each_example_is_told_before_anything_is_
     assert {cell["mean"] for cell in known} == {None}
 
 
+REFUSED = """
+few = {"folder": "made", "minutes": 0.02}
+for amp in ("bf17", "fp32"):
+    try:
+        print("best", ninefold.compare(Net, Rows(), loss, amp=amp, **few).decided)
+    except ninefold.errors.ConfigError as error:
+        print("raised", error, *Path("made/given").iterdir())
+"""
+
+
+def test_a_comparison_that_is_refused_keeps_no_data_and_its_folder_is_free(shell: Shell) -> None:
+    code = f"import ninefold.errors\nfrom pathlib import Path\n{DEFINED}{REFUSED}"
+    said = ran(shell, code).stdout
+    assert re.search(r"^raised error: amp=bf17: [^/]*$", said, re.MULTILINE)
+    assert "\nbest " in said
+
+
 DETECTOR = """
 class Detector(Net):
     def forward(self, rows, targets=None):

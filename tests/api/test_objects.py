@@ -135,6 +135,7 @@ REFUSED: list[tuple[str, Call]] = [
         comparing(net, (X, Y), LOSS, optimizer=torch.optim.SGD(net().parameters(), 0.1)),
     ),
     ("ask=score: there is no test set", comparing(net, (X, Y), LOSS, ask=("time", "score"))),
+    ("ask=score: there is no test set", comparing(net, (X, Y), LOSS, ask="time, score")),
 ]  # fmt: skip
 
 
@@ -170,6 +171,18 @@ def test_a_sampler_that_gives_each_item_once_is_taken_in_whatever_order() -> Non
     """The seed shuffles anew, in each configuration alike."""
     loader = DataLoader(TensorDataset(X, Y), batch_size=4, sampler=[*reversed(range(20))])
     assert gather(net, loader, LOSS, None, None, None, "sgd", ["time"]).keys["batch_size"] == 4
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [(torch.rand(30), torch.zeros(30))] * 20,
+        [torch.rand(30)] * 20,
+        [*np.zeros((20, 30))],
+    ],
+)
+def test_a_list_of_things_of_one_kind_is_a_list_of_items(items: list[Any]) -> None:
+    assert gather(net, items, LOSS, None, None, None, "sgd", ["time"]).parts["dataset"]
 
 
 def test_options_are_named_after_the_objects_and_never_like_ours() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 import ninefold
 from ninefold.api import OPTIONS
@@ -116,6 +116,22 @@ def first_loss(shell: Shell, *given: Any, **named: Any) -> float:
     shell.train(*words, *SHORT[1:], *whole, "hydra.run.dir=run", code=0)
     lines = (shell.folder / "run" / "metrics.jsonl").read_text().splitlines()
     return float(next(loss for line in lines if (loss := json.loads(line).get("loss"))))
+
+
+def hits(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return output.argmax(dim=1) == target
+
+
+@pytest.mark.parametrize("forward", [None, lambda model, batch: LOSS(model(batch[0]), batch[1])])
+def test_a_pair_of_arrays_is_read_by_workers_where_batches_are_items(forward, shell):
+    """So is a test set of items beside it; the metric is of booleans."""
+    pair = ROWS.numpy(), torch.arange(16).numpy() % 6
+    loader = DataLoader(TensorDataset(*map(torch.as_tensor, pair)), batch_size=8, num_workers=1)
+    test = Subset(TensorDataset(*map(torch.as_tensor, pair)), range(10))
+    given = {"metric": hits} if forward is None else {"forward": forward}
+    loss = None if forward else LOSS
+    words = written(shell.folder, nn.Linear(6, 6), loader, loss, test=test, **given, ask=["score"])
+    shell.train(*words, *SHORT[1:], "batch_size=8", "loader.workers=1", "max_steps=2", code=0)
 
 
 @pytest.mark.parametrize(

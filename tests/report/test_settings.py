@@ -77,6 +77,19 @@ def test_the_lines_have_what_a_process_of_the_run_had() -> None:
     assert loop_of(DDP).run == "OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 2 train.py"
 
 
+def test_dp_computes_in_the_dtype_of_autocast_in_the_threads_that_it_starts() -> None:
+    found = loop_of(replace(GPU, parallel="dp", dtype="bfloat16"))
+    assert found.code == [
+        'cast = torch.autocast("cuda", dtype=torch.bfloat16)',
+        "type(model).forward = cast(type(model).forward)",
+        "model = torch.nn.DataParallel(model)",
+        "loss = loss_function(model(inputs).float(), targets)",
+    ]
+    assert found.differs == [
+        "Each GPU computed the loss of its part: this loop gathers the outputs.",
+    ]
+
+
 def test_on_a_gpu_fp32_turns_off_what_torch_has_on() -> None:
     assert 'torch.backends.cudnn.conv.fp32_precision = "ieee"' in "\n".join(loop_of(GPU).code)
     tf32 = replace(GPU, tf32=True, tf32_convolutions=True)

@@ -50,7 +50,7 @@ def _table(report: Report) -> list[str]:
 
 def _notes(report: Report) -> Iterator[str]:
     """What a reader should know, the most important first."""
-    bad = sum(run.status != "ok" for run in report.runs)
+    bad = sum(run.status != "ok" and run.folder not in report.uncounted for run in report.runs)
     if bad:
         yield f"{bad} of {counted(report.runs, 'run')} {plural(bad, 'is', 'are')} not ok."
     if report.groups and (control := report.groups[0].control):

@@ -325,10 +325,8 @@ def _conditions(report: Report, shown: int) -> Section:
     rows: list[Texts] = []
     for group in report.groups:
         for cell in group.shown:
-            time = cell.measures.get(SECONDS.key)
-            seeds = time.tried if time else cell.seeds
             mean = score_text(cell.mean(SCORE_KEY), group.unit)
-            rows.append([group.title, cell.label, seeds, small(cell.mean(SECONDS.key)), mean])
+            rows.append([group.title, cell.label, cell.seeds, small(cell.mean(SECONDS.key)), mean])
     titles = ("seeds", "s/epoch", in_words(score, unit))
     return Section(
         "conditions",
