@@ -39,7 +39,7 @@ class Answer:
     chance: the confidence, 0 to 1, that `best` is within report.same (2 %) of the fastest; None
         where none is claimed.
     sentence: the answer, in at most 14 words. caveats: what limits it.
-    failed: what went wrong, by configuration.
+    failed: what went wrong, by configuration, or by run where values are compared.
     train: the command that trains with it, for a shell in this folder; None without one.
     cells: by the text of each configuration the seconds per epoch (mean, low, high: 95 % interval),
         their speedup over none-fp32 (above 1 is faster) and its verdict, the peak memory in bytes,

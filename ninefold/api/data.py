@@ -68,7 +68,7 @@ class CallersDataset(Mapped):
         return Examples(pair.inputs, pair.targets).first(self.limit_of(split))
 
     def start_workers(self, count: int, splits: Sequence[Split], patience: float) -> None:
-        if not all(map(self._sliced, splits)):
+        if any(self._sliced(split) is None for split in splits):
             super().start_workers(count, splits, patience)
 
     def _sliced(self, split: Split) -> Pair | None:

@@ -295,8 +295,8 @@ def _dataset(
         )
         if isinstance(found, Pair):
             notes.append(
-                "Batches of its two arrays are slices, which threads read in place of worker "
-                "processes."
+                "Without forward= batches of its two arrays are slices, which threads read in "
+                "place of worker processes."
             )
         pinned = {} if data.pin_memory else {"loader.pinned": "false"}  # true is refused on a CPU
         keys = {"batch_size": data.batch_size, "loader.workers": data.num_workers, **pinned}
@@ -405,10 +405,9 @@ def _has_items(value: Any) -> bool:
 
 
 def _are_columns(data: Sequence[Any]) -> bool:
-    """Whether they are arrays with a row for each example; a list of one kind is of items."""
-    kinds = {(each.shape[1:], str(each.dtype)) if _is_array(each) else None for each in data}
-    items = isinstance(data, list) and (len(kinds) == 1 or None in kinds)
-    return not items and 1 < len(data) < min(map(_rows, data))
+    """Whether they are arrays with a row for each example; four in a list are items."""
+    few = isinstance(data, tuple) or len(data) < 4
+    return few and 1 < len(data) < min(map(_rows, data))
 
 
 def _rows(value: Any) -> int:

@@ -25,8 +25,7 @@ def train(run: Training) -> Evaluations:
     state, clock, batches = run.state, run.clock, run.batches
     step = stepper(run)
     run.forward.train()
-    if not run.trained:
-        run.before_training(step)
+    run.before_training(step)
     evaluations = None
     while not run.finished:
         if not run.evaluation_due:  # else a resumed run begins with its evaluation

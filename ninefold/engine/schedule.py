@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,16 @@ class Schedule:
 
     def __init__(self, scheduler: LRScheduler) -> None:
         self._scheduler = scheduler
+        self._stands = False
+
+    @contextmanager
+    def standing(self) -> Iterator[None]:
+        """A context in which steps leave the rates as they are: a schedule has so many steps."""
+        self._stands = True
+        try:
+            yield
+        finally:
+            self._stands = False
 
     def begin_step(self) -> None:
         """Set the learning rates of the optimizer step that begins."""
@@ -44,20 +54,6 @@ class Schedule:
             self._scheduler.step(loss)
         else:
             self._scheduler.step()
-
-    def held(self) -> Callable[[], None]:
-        """Return what sets the schedule and the learning rates back to those of now."""
-        optimizer = self._scheduler.optimizer
-        now = self.state_dict(), [group["lr"] for group in optimizer.param_groups]
-        kept = copy.deepcopy(now)
-
-        def set_back() -> None:
-            state, rates = copy.deepcopy(kept)
-            self.load_state_dict(state)
-            for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate
-
-        return set_back
 
     def state_dict(self) -> dict[str, Any]:
         """The scheduler's state_dict."""
@@ -95,6 +91,8 @@ class SteppedSchedule(Schedule):
         warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
 
     def begin_step(self) -> None:
+        if self._stands:
+            return
         if self._begun < self._warmup:
             self._apply((self._begun + 1) / self._warmup)
         elif self._per_step and self._begun > self._warmup:

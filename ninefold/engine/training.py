@@ -111,14 +111,9 @@ class Training:
     @property
     def finished(self) -> bool:
         """Return whether all steps are taken and evaluated, or `patience` has run out."""
-        return self.trained and not self.evaluation_due
-
-    @property
-    def trained(self) -> bool:
-        """Return whether no step will follow."""
         waited = self.state.measured - self.state.best_step
         tired = self.patience is not None and waited >= self.patience * self.batches.steps_per_epoch
-        return self.state.step >= self.last_step or tired
+        return not self.evaluation_due and (self.state.step >= self.last_step or tired)
 
     def before_training(self, step: Step) -> None:
         """Called once before the first step, with the network in training mode."""

@@ -91,12 +91,12 @@ class Numerics:
         try:
             with without_dropout(state.model):
                 for _ in range(self.steps):
-                    batch, set_back = next(batches), state.schedule.held()
+                    batch = next(batches)
                     first = row = take(*batch)
-                    for _ in range(tries - 1):
-                        if row["skipped"]:
-                            set_back()
-                            row = take(*batch)
+                    with state.schedule.standing():
+                        for _ in range(tries - 1):
+                            if row["skipped"]:
+                                row = take(*batch)
                     if context.rank == 0:
                         rows.append({**row, "skipped": first["skipped"]})
         finally:

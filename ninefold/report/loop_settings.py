@@ -25,9 +25,19 @@ OTHER_KEYS = ("clip_grad_value", "ema", "ema_warmup", "freeze", "parallel.sync_b
 LAYOUT = "model.memory_format"
 SAID = (  # those that are
     *("accumulate", "clip_grad_norm", "compile.mode", "loader.pinned", LAYOUT),
-    "parallel.find_unused_parameters",
+    *("parallel.find_unused_parameters", "parallel.loss_in_forward"),
 )
 TF32 = 'torch.set_float32_matmul_precision("high")'
+IN_THREADS = (  # of dp, which take no dtype of autocast from the loop
+    "class Autocast(torch.nn.Module):",
+    "    def __init__(self, module):",
+    "        super().__init__()",
+    "        self.module = module",
+    "    def forward(self, *inputs):",
+    "        with {}:",
+    "            return self.module(*inputs)",
+    "model = Autocast(model)",
+)
 CAST = (  # the weights, but those of batch normalization
     "for module in model.modules():",
     "    if not isinstance(module, torch.nn.modules.batchnorm._BatchNorm):",
@@ -65,11 +75,11 @@ def loop_of(run: Run, plain: Sequence[str | None] = ()) -> LoopSettings:
         mode = said.get("compile.mode", "default")
         lines.append("model.compile()" if mode == "default" else f'model.compile(mode="{mode}")')
     if run.parallel == "dp":
-        if short:  # which its threads do not take from the loop
-            lines.append(f"cast = {_autocast(on_gpu, short)}")
-            lines.append("type(model).forward = cast(type(model).forward)")
+        if short:
+            lines += [line.format(_autocast(on_gpu, short)) for line in IN_THREADS]
         lines.append("model = torch.nn.DataParallel(model)")
-        differs.append("Each GPU computed the loss of its part: this loop gathers the outputs.")
+        if on_gpu and said.get("parallel.loss_in_forward", True):
+            differs.append("Each GPU computed the loss of its part: this loop gathers the outputs.")
     if ddp:
         unused = said.get("parallel.find_unused_parameters", False)
         given = f"model, gradient_as_bucket_view=True{', find_unused_parameters=True' * unused}"

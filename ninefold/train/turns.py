@@ -8,6 +8,7 @@ recorded.
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import os
 import sys
@@ -157,11 +158,15 @@ def repeated(run: TrainingRun, step: Step) -> Step:
 
     Turns go on beyond the steps that a schedule was made for: OneCycleLR would refuse to.
     """
-    set_back = run.state.schedule.held()
+    groups = run.state.optimizer.param_groups
+    began = copy.deepcopy((run.state.schedule.state_dict(), [group["lr"] for group in groups]))
 
     def next_step(inputs: Tree, targets: Tree) -> None:
         if run.state.step and run.state.step % max(run.last_step, 1) == 0:
-            set_back()
+            schedule, rates = copy.deepcopy(began)
+            run.state.schedule.load_state_dict(schedule)
+            for group, rate in zip(groups, rates, strict=True):
+                group["lr"] = rate
         step(inputs, targets)
 
     return next_step

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from statistics import median
 
@@ -58,26 +57,27 @@ def warm_up(run: Training, asked: WarmUp, step: Step, warm: Callable[[], None]) 
     if not any((asked.steps, asked.profile, numerics)):
         return
     before = run.state.capture(run.parallel, run.context)
-    again, seconds = repeated(run, step), list[float]()
+    seconds = []
     # A compiler that a step starts must not receive the signals sent to the process group.
     with contextlib.closing(first_batches(run.batches)) as batches, held_back():
 
-        def timed(step: Step, inputs: Tree, targets: Tree) -> None:
+        def timed(inputs: Tree, targets: Tree) -> None:
             began = time.perf_counter()
             step(inputs, targets)
             run.context.synchronize()
             seconds.append(time.perf_counter() - began)
 
         if numerics is not None:
-            numerics.record(run, batches, partial(timed, step))
-        for inputs, targets in islice(batches, asked.steps):
-            timed(again, inputs, targets)
-            two = len(seconds) > 1  # DistributedDataParallel regroups its buckets after the first
-            if two and not asked.compiles and slowest(run, sum(seconds)) > asked.enough:
-                break
-        asked.step_seconds = seconds[-1] if seconds else None
-        if asked.profile is not None:
-            asked.profile.record(batches, again)
+            numerics.record(run, batches, timed)
+        with run.state.schedule.standing():
+            for inputs, targets in islice(batches, asked.steps):
+                timed(inputs, targets)
+                two = len(seconds) > 1  # DistributedDataParallel regroups its buckets after one
+                if two and not asked.compiles and slowest(run, sum(seconds)) > asked.enough:
+                    break
+            asked.step_seconds = seconds[-1] if seconds else None
+            if asked.profile is not None:
+                asked.profile.record(batches, step)
     if asked.compiles:  # what these steps took beyond the time of the last one
         asked.compile_seconds = sum(seconds) - len(seconds) * seconds[-1]
     warm()
@@ -85,17 +85,6 @@ def warm_up(run: Training, asked: WarmUp, step: Step, warm: Callable[[], None]) 
     del before
     if run.context.device.type == "cuda":  # a CPU's steps take that memory again
         give_back_freed()
-
-
-def repeated(run: Training, step: Step) -> Step:
-    """`step`, always with the schedule of now: one may refuse to go beyond its last step."""
-    set_back = run.state.schedule.held()
-
-    def same_step(inputs: Tree, targets: Tree) -> None:
-        set_back()
-        step(inputs, targets)
-
-    return same_step
 
 
 def slowest(run: Training, seconds: float) -> float:
@@ -118,14 +107,14 @@ def choose_threads(run: Training, step: Step, compiles: bool) -> str | None:
     if threads == 1 or not alone or compiles:  # to another number it would be compiled anew
         return None
     before = run.state.capture(run.parallel, run.context)
-    again = repeated(run, step)
     seconds: dict[int, list[float]] = {threads: [], 1: []}
-    with contextlib.closing(first_batches(run.batches)) as batches:
+    standing = run.state.schedule.standing()
+    with contextlib.closing(first_batches(run.batches)) as batches, standing:
         for number, (inputs, targets) in enumerate(islice(batches, 2 * 20)):
             count = (threads, 1)[number % 2]
             torch.set_num_threads(count)
             began = time.perf_counter()
-            again(inputs, targets)
+            step(inputs, targets)
             seconds[count].append(time.perf_counter() - began)
             tried = sum(map(sum, seconds.values()))
             enough = tried > 0.5 and len(seconds[1]) >= 3

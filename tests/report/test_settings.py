@@ -77,17 +77,26 @@ def test_the_lines_have_what_a_process_of_the_run_had() -> None:
     assert loop_of(DDP).run == "OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 2 train.py"
 
 
+class Dtype(nn.Module):
+    """Returns its input, and notes the dtype of a matrix product."""
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        self.seen = (rows @ rows).dtype
+        return rows
+
+
 def test_dp_computes_in_the_dtype_of_autocast_in_the_threads_that_it_starts() -> None:
-    found = loop_of(replace(GPU, parallel="dp", dtype="bfloat16"))
-    assert found.code == [
-        'cast = torch.autocast("cuda", dtype=torch.bfloat16)',
-        "type(model).forward = cast(type(model).forward)",
-        "model = torch.nn.DataParallel(model)",
-        "loss = loss_function(model(inputs).float(), targets)",
-    ]
-    assert found.differs == [
-        "Each GPU computed the loss of its part: this loop gathers the outputs.",
-    ]
+    """The network enters autocast itself: a thread takes no dtype from the loop."""
+    model, rows = Dtype(), torch.ones(2, 2)
+    names: dict[str, Any] = {"torch": torch, "model": model, "inputs": rows, "targets": rows}
+    names["loss_function"] = lambda output, target: (output - target).sum()
+    exec("\n".join(loop_of(replace(RUN, parallel="dp", dtype="bfloat16")).code), names)
+    assert (names["loss"].item(), model.seen) == (0.0, torch.bfloat16)
+    assert isinstance(names["model"], nn.DataParallel)
+    differs = ["Each GPU computed the loss of its part: this loop gathers the outputs."]
+    assert loop_of(replace(GPU, parallel="dp")).differs == differs
+    gathered = ["parallel.loss_in_forward=false"]
+    assert loop_of(replace(GPU, parallel="dp", overrides=gathered)).differs == []
 
 
 def test_on_a_gpu_fp32_turns_off_what_torch_has_on() -> None:

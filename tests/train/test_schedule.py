@@ -70,13 +70,6 @@ def test_steps_that_are_undone_take_a_schedule_no_further_than_the_training_does
     assert short == rates(*ONE_CYCLE, "+scheduler.total_steps=4", "max_steps=4", "clock.warmup=0")
 
 
-def test_a_run_that_has_trained_to_its_end_takes_no_undone_steps():
-    with ours.training(*SMALL, "epochs=1") as run:
-        train(run)
-        run.before_training = lambda step: pytest.fail("it warms up")
-        train(run)
-
-
 @pytest.mark.parametrize("rate", [-1.0, math.nan, math.inf])
 def test_a_learning_rate_that_is_none_ends_the_run_in_one_line(rate):
     with ours.training(*SMALL, "scheduler=none") as run:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ninefold import report
+from ninefold import Answer, report
 from ninefold.answer import study
 from ninefold.report.tree import Report
 from tests.report.made import built, recorded, result, sweep
@@ -100,6 +100,10 @@ def test_a_value_of_which_a_run_failed_is_not_compared(tmp_path):
     assert found.reasons == ["Every other value is shown to be worse.",
                              "Left out, as a run of it failed: optimizer.lr=10."]  # fmt: skip
     assert rows_of(built(recorded(tmp_path)))[-1][1:4] == ["98.50 ± 0.71", "– failed", "2"]
+    answer = Answer(tmp_path)
+    assert all(f"\noptimizer.lr={rate} " in repr(answer) for rate in of)
+    (failed,) = answer.failed
+    assert (tmp_path / failed).is_dir()
 
 
 def test_a_run_that_was_stopped_leaves_its_value_in_the_comparison_and_one_alone_is_not_decided(
