@@ -20,6 +20,11 @@ def number(value: float | None, decimals: int, sign: bool = False) -> str:
     return f"{round(value, decimals) + 0.0:{'+' if sign else ''}.{decimals}f}"
 
 
+def digits(value: float) -> str:
+    """Return a number with four digits and no exponent, such as `25,600` or `0.8231`."""
+    return f"{float(f'{value:.4g}'):,.12g}"
+
+
 def times(value: float | None, decimals: int = 2) -> str:
     """Return a ratio such as `×1.23`."""
     return MISSING if value is None else f"×{number(value, decimals)}"

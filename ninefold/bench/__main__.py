@@ -21,6 +21,7 @@ from ninefold.bench.options import (
     Rule,
     add_shared,
     duration,
+    function_name,
     positive,
     share,
     where_score_is,
@@ -76,7 +77,7 @@ def parser() -> CommandsParser:
     options.take("--same", "SHARE", same, share, times)
     add_shared(options)
     step = "the function whose return ends a step, if that is not Optimizer.step"
-    options.take("--step", "MODULE:FUNCTION", step, rule=Rule(modes="turns try"))
+    options.take("--step", "MODULE:FUNCTION", step, function_name, rule=Rule(modes="turns try"))
     options.flag("--whole", says="time full runs, one after another, in place of steps")
     options.flag(
         "--apart",

@@ -23,6 +23,11 @@ INJECT = Path(__file__).parent / "inject"
 OUT = "{out}"  # in a line, or a score: the empty folder of a run
 CHANGES = "NINEFOLD_BENCH_CHANGES"  # the variable that tells the hook what to change
 LONGEST_NAME = 60  # characters of a folder for output
+NO_HOOK = (
+    "no Python of it loaded the hook",
+    "-I, -E, -S, sudo, containers and a PYTHONPATH= in the command drop that of bench",
+    "leave that out (export PYTHONPATH before bench), or --whole",
+)
 # Codes of a killed process, and of a shell whose child was.
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 
@@ -132,12 +137,12 @@ class Command:
         path: of the socket that it connects to. one_optimizer: whether the command is known to have
         no other one, so that its first step says already which ends a step.
         """
-        port = os.environ.get("MASTER_PORT", str(free_port()))
+        port = free_port()  # whatever is exported: commands are alive together
         variables = {
             guardian.TOKEN: str(path),
             "PYTHONPATH": self.python_path,
             "MASTER_PORT": port,
-            "PET_MASTER_PORT": os.environ.get("PET_MASTER_PORT", port),  # torchrun's own
+            "PET_MASTER_PORT": port,  # torchrun's own
             "PET_LOG_DIR": os.environ.get("PET_LOG_DIR", str(path.with_name("torchrun"))),
             "NINEFOLD_BENCH_STEP": self.step,
             CHANGES: self.told,

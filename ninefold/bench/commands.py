@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import string
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
@@ -139,8 +140,9 @@ def folder_of(command: Command, cwd: str | None) -> Path:
 
 def environment(command: Command, venv: str) -> dict[str, str]:
     """The variables of a command that runs in a virtual environment. Raises ConfigError."""
-    folders, _, program = command.text.split()[0].rpartition("/")
-    if folders and "python" in program:
+    words = (word for word in command.text.split() if not re.match(r"\w+=", word))
+    folders, _, program = next(words, "").rpartition("/")
+    if folders and re.match("python|torchrun", program):
         wrong = f"the command names its Python, {folders}/{program}"
         allowed = "python alone is that of the environment"
         raise ConfigError("--env", venv, wrong, allowed, "write that")

@@ -85,7 +85,7 @@ def memory_pair(
         for number, shares in looks_until(looks, rounds)
     ]  # fmt: skip
     [pair] = compare(seen, {}, settings).seconds
-    same = pair.rounds >= LEAST_ROUNDS and pair.low is None
+    same = pair.rounds >= LEAST_ROUNDS and pair.p is None
     return replace(pair, low=pair.speedup, high=pair.speedup) if same else pair
 
 

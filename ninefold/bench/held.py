@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ninefold.bench import guardian
-from ninefold.bench.command import KILLED, Command
+from ninefold.bench.command import KILLED, NO_HOOK, Command
 from ninefold.bench.messages import Answer, Batch, Connection, Hello
 from ninefold.bench.printed import TAIL, last_line, raised, tail
 from ninefold.bench.ranks import own_seconds
@@ -251,9 +251,7 @@ class HeldCommand:
         if code:
             return self.failure_of_end(code, "before its first step")
         if not (self.folder / "loaded").exists():
-            why = "-I, -E, -S, sudo and containers drop PYTHONPATH"
-            do = "leave that out, or --whole"
-            return command.failure("no Python of it loaded the hook", why, do)
+            return command.failure(*NO_HOOK)
         torch = (self.folder / "torch").exists()
         seen = f"torch was {'' if torch else 'not '}imported"
         passes = (self.folder / "passes").exists()
@@ -269,5 +267,5 @@ class HeldCommand:
         return command.failure(
             ended,
             f"{seen} and no {command.step or 'Optimizer.step'} was called",
-            "give two commands, and name their step with --step MODULE:FUNCTION, or --whole",
+            f"see {self.log}, or name their step with --step MODULE:FUNCTION, or --whole",
         )

@@ -69,7 +69,7 @@ class CommandsParser(Parser):
         end = words.index("--") if "--" in words else len(words)
         asked = self.parse_intermixed_args(words[:end])
         if line := words[end + 1 :]:
-            asked.commands.append(line[0] if len(line) == 1 else shlex.join(line))
+            asked.commands.append(line[0] if len(line) == 1 else joined(line))
         self._require_effects(asked)
         return asked
 
@@ -164,6 +164,20 @@ def duration(text: str) -> float:
     if (number := positive(text)) >= MAX_TIME:
         raise argparse.ArgumentTypeError(f"{text} is no time below {MAX_TIME:g}")
     return number
+
+
+def joined(words: Sequence[str]) -> str:
+    """A line for a shell of these words, in which {out} is outside of quotes: it becomes a path."""
+    parts = ([part and shlex.quote(part) for part in word.split(OUT)] for word in words)
+    return " ".join(OUT.join(each) or "''" for each in parts)
+
+
+def function_name(text: str) -> str:
+    """MODULE:FUNCTION, as of --step."""
+    if not re.fullmatch(r"[\w.]+:[\w.]+", text):
+        allowed = "MODULE:FUNCTION does, of a module that the script imports"
+        raise argparse.ArgumentTypeError(f"{text} names no function: {allowed}")
+    return text
 
 
 def where_score_is(text: str) -> re.Pattern[str] | str:

@@ -91,7 +91,8 @@ def cleanup_commands(found: Sequence[Copy]) -> list[list[str]]:
     for copy in found:  # of a folder that is gone git only forgets the entry, whatever was in it
         forget = ["git", "-C", str(copy.original), "worktree", "remove", "--force", "--force"]
         commands += [["rm", "-rf", "--", str(copy.root)], [*forget, str(copy.root)]]
-    return commands
+    around = {str(copy.root.parent) for copy in found}
+    return commands + [["find", each, "-maxdepth", "0", "-empty", "-delete"] for each in around]
 
 
 def _python_path(original: Path, root: Path, below: str) -> str:

@@ -18,7 +18,7 @@ from ninefold.answer.facts import facts_of
 from ninefold.answer.screen import NOTES, more_notes, screen
 from ninefold.answer.times import Times, times
 from ninefold.bench.change import require_effect
-from ninefold.bench.command import CHANGES, OUT, Command
+from ninefold.bench.command import CHANGES, NO_HOOK, OUT, Command
 from ninefold.bench.printed import tail
 from ninefold.bench.whole import run_whole
 from ninefold.errors import Failure, Slower, Undecided, one_line
@@ -271,5 +271,8 @@ def require_changes(commands: Sequence[Command], keep: Path) -> None:
     """Raise ConfigError unless each command computed in the precision that it was started in."""
     files = {each.name: each.log(keep, 0).with_suffix(".json") for each in commands}
     hellos = {name: [json.loads(read_text(path))] for name, path in files.items() if path.exists()}
+    for each in commands:
+        if each.changes and each.name not in hellos:
+            raise each.failure("nothing was seen of its steps", *NO_HOOK[1:])
     if len(hellos) == len(commands):
         require_effect({each.name: each.changes for each in commands}, hellos)

@@ -44,7 +44,7 @@ def in_strategies(command: Command, names: Sequence[str]) -> list[Command]:
         lines = [f"CUDA_VISIBLE_DEVICES={devices} {command.text}" for devices in ("0", "0,1")]
         both = " ".join(map(shlex.quote, lines))
     do = f"have the script do what torchrun, or its framework's variables, ask for, or give {both}"
-    changes = {"none": one_process(gpus, do), "ddp": by_ddp(gpus, do)}
+    changes = {"none": one_process(gpus, do), "ddp": by_ddp(gpus, do, command.text)}
     return command.in_each(AXIS.option, names, changes, "none and ddp, as of parallel=,")
 
 
@@ -59,17 +59,18 @@ def one_process(gpus: int, do: str) -> Change:
     return Change("none", AXIS, variables=variables, processes=1, took_effect=took_effect)
 
 
-def by_ddp(gpus: int, do: str) -> Change:
+def by_ddp(gpus: int, do: str, text: str) -> Change:
     """The change to a process on each GPU, or to two on a CPU, all started by torchrun."""
     processes = gpus or PROCESSES_ON_CPU
     threads = os.environ.get(THREADS, str(max((cores() or 1) // processes, 1)))
+    told = "" if f"{THREADS}=" in text else f" ({THREADS}={threads})"
     return Change(
         "ddp",
         AXIS,
         partial(by_torchrun, processes),
         strategy_variables("ddp", processes) | ({} if gpus else ON_CPU) | {THREADS: threads},
         processes,
-        took_effect=partial(trains_in, processes, do, f" ({THREADS}={threads})"),
+        took_effect=partial(trains_in, processes, do, told),
     )
 
 

@@ -19,9 +19,9 @@ from ninefold.bench import batches, gate, output
 from ninefold.bench.measurements import Measurements
 from ninefold.bench.notes import MOSTLY, compared, left_out, notes, steps_to_block
 from ninefold.errors import Failure, Slower, Undecided, one_line
-from ninefold.numbers import counted, plural
+from ninefold.numbers import counted, digits, plural
 from ninefold.progress import aligned
-from ninefold.stats.verdicts import UNDECIDED, WITHIN, Pair
+from ninefold.stats.verdicts import UNDECIDED, Pair
 from ninefold.tables import code, grid, plain
 from ninefold.types import LEAST_ROUNDS
 
@@ -178,11 +178,10 @@ class Summary:
         measured, first, other = self.measured, str(pair.first), str(pair.second)
         said = clause(pair, measured.settings, measured.what)
         one, several = (measured.told[name].get("world", 1) for name in (first, other))
-        if one != several and pair.speedup:
+        seen = [batches.examples(measured.batches.get(name)) for name in (first, other)]
+        if several != one == 1 and pair.speedup and all(seen):
             share = 100 * pair.speedup * one / several
-            said += f"; each of its {counted(several, 'process', 'processes')} does {share:.0f} %"
-        if pair.verdict == WITHIN:
-            return f"{said}; alternating itself changes the times by as much"
+            said += f"; each of its {several} processes does {share:.0f} %"
         rounds = rounds_for_pair(pair, measured.options.same)
         if pair.verdict in UNDECIDED and rounds:
             return f"{said}; about {rounds} rounds would decide it"
@@ -204,17 +203,19 @@ class Summary:
                 f"{pause.pause:.1f} s, {1000 * pause.later:.4g} ms later",
                 "steps are compared in turns if they wait for no clock and for nothing from "
                 "outside",
-                "--apart pauses no command for another, --whole times full runs",
+                "--apart pauses no command for another, --whole times full runs"
+                if measured.helps is None
+                else "have them wait for nothing, or give two commands and --apart",
             )
         if measured.paced:
             return
+        if self.is_early:
+            yield Undecided("minutes", f"{options.minutes:g}", *self.too_few, self.next_step)
         if options.allowed is not None:
             minutes, pair = measured.seconds / 60, self.times.pairs[0]
             yield gate.failure(pair, options.allowed, minutes, measured.what)
         if options.allowed_memory is not None:
             yield gate.memory_failure(measured.memory_pair, options.allowed_memory)
-        if self.is_early:
-            yield Undecided("minutes", f"{options.minutes:g}", *self.too_few, self.next_step)
 
     # The whole of it.
 
@@ -232,10 +233,10 @@ class Summary:
         rows: list[tuple[str, ...]] = [("", *of_steps, unit, *cells, *of_memory, "command")]
         for command in measured.commands:
             name = command.name
-            wall = f"{1000 * times.seconds[name]:.4g}" if name in times.seconds else ""
+            wall = digits(1000 * times.seconds[name]) if name in times.seconds else ""
             # Other numbers of examples may be as many in another form: those of the first are told.
             examples = (seen[0] or 0) * measured.examples.get(name, 1.0)
-            rate = [f"{examples / times.seconds[name]:,.4g}" for _ in of_steps]
+            rate = [digits(examples / times.seconds[name]) for _ in of_steps]
             cells = times.cells(name)
             if measured.paced and name != times.baseline:
                 cells = "", "", "not decided"

@@ -20,6 +20,7 @@ from ninefold.tournament.budget import LOOKS, Budget, shortest
 from ninefold.tournament.contestant import Contestant, Ended, Entries, Look, Pace, Taken
 from ninefold.tournament.neighbors import NeighborLoad
 from ninefold.tournament.plan import (
+    REACH,
     Asked,
     Turn,
     common_start,
@@ -82,7 +83,7 @@ class Tournament:
         self._started = list[str]()  # in this round, in order
         self._own = 0.0  # seconds of this round that are not turns
         self._trained = 0.0  # seconds of all turns
-        self._goal = 0  # steps that all have taken before the first turn of this round
+        self._goal = 0  # steps that all have taken before their first turn
         self._most = most
 
     def run(self) -> None:
@@ -276,7 +277,8 @@ class Tournament:
             return
         walls = [paces[name].wall for name in taken]
         further = offset(f"{self.seed}/warm/{number}", walls, self._budget.seconds)
-        self._goal = max(self._goal, common_start(taken.values(), further))
+        own = common_start(taken.values(), further)
+        self._goal = max(own, self._goal if self._goal <= REACH * own else 0)  # of another group
         for name, steps in taken.items():
             if (left := self._goal - steps) > 0:
                 try:

@@ -243,6 +243,9 @@ def test_who_connects_and_is_no_rank_is_left_out(scripts):
         (("--score=a{99999999999}",), "arguments="),
         (("--env=.venv", FAST), "--env=.venv: the command names its Python, "),
         (("--env=.venv", ".venv/bin/python a"), "--env=.venv: the command names its Python, "),
+        (("--env=.venv", "A=1 /opt/torchrun a"), "--env=.venv: the command names its Python, "),
+        (("--env=e", "A=/a/python-b python a"), "--env=e: it has no bin/python"),
+        (("--step=train", FAST, FAST), "arguments=: argument --step: train names no fun"),
     ],
 )
 def test_an_option_without_an_effect_is_refused(scripts, refused_at_once, options, line):

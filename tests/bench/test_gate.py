@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from argparse import ArgumentTypeError
 
 import pytest
@@ -11,7 +12,7 @@ from ninefold.answer.needed import rounds_for_side
 from ninefold.answer.words import interval
 from ninefold.bench import gate
 from ninefold.bench.measurements import Options
-from ninefold.bench.options import share
+from ninefold.bench.options import joined, share
 from ninefold.bench.summary import Summary
 from ninefold.errors import Slower, Undecided
 from ninefold.stats.verdicts import OPEN, Pair, Settings
@@ -82,6 +83,8 @@ def test_an_error_says_what_is_allowed_and_what_would_decide() -> None:
         ((110, 111, 110), 8, "HEAD takes 1.103 times the memory of main, 1.086 to 1.121; at most"),
         ((100, 110, 104), 9, "not decided after 3 rounds; HEAD takes 1.046 times the memory"),
         ((110, 111), 9, "not decided after 2 rounds; 3 are needed"),
+        ((100, 400, 90), 9, "not decided after 3 rounds; HEAD takes 1.533 times the memory"),
+        ((110, 110, 110), 8, "HEAD takes 1.100 times the memory of main, 1.100 to 1.100; at most"),
     ],
 )
 def test_a_gate_on_memory_is_decided_by_the_ratio_of_each_round(
@@ -93,6 +96,14 @@ def test_a_gate_on_memory_is_decided_by_the_ratio_of_each_round(
     failure = gate.memory_failure(pair, 0.03)
     assert (failure and failure.code) == code
     assert f"error: max-memory=3%: {said}" in str(failure) or failure is None
+
+
+def test_after_too_few_rounds_a_gate_names_the_minutes_that_would_do() -> None:
+    measured = found({"A": 0.1, "B": 0.1}, rounds=1, options=Options(allowed=0.03))
+    assert re.match(
+        r"error: minutes=2: there was time for 1 round; an answer takes 3 .*; --minutes [\d.]+$",
+        str(Summary(measured).failure),
+    )
 
 
 def test_a_bench_goes_on_until_each_of_its_gates_is_decided_and_the_worst_is_told() -> None:
@@ -127,6 +138,11 @@ def test_after_the_rounds_that_are_needed_the_same_noise_decides_and_long_before
     assert needed is not None
     assert gate.verdict(after(needed), 0.03) == (gate.PASSES if speedup > 1 / 1.03 else gate.FAILS)
     assert gate.verdict(after(math.floor(0.8 * needed)), 0.03) == gate.UNDECIDED
+
+
+def test_a_line_of_words_leaves_the_folder_of_a_run_outside_of_quotes() -> None:
+    words = ["python", "my train.py", "--dir={out}", "{out}/a b", ""]
+    assert joined(words) == "python 'my train.py' --dir={out} {out}'/a b' ''"
 
 
 def test_a_share_is_written_in_percent_or_as_a_number() -> None:

@@ -88,7 +88,7 @@ def test_each_copy_has_the_files_of_its_revision_and_is_removed_also_after_an_er
 
     with pytest.raises(ZeroDivisionError):
         block()
-    assert list((project / "bench" / "now").iterdir()) == []
+    assert not (project / "bench" / "now").exists()
     assert state(project) == before
 
 
@@ -337,7 +337,7 @@ def test_the_copies_of_a_process_that_was_killed_are_removed(
     assert subprocess.run(argv, env=environment).returncode == code
     wait_until(lambda: not (tmp_path / "scratch").exists())
     assert toy.git(project, "worktree", "list").count("\n") == 0
-    assert list((project / "bench" / "now").iterdir()) == []
+    assert not (project / "bench" / "now").exists()
 
 
 @pytest.mark.parametrize("said", [os.strerror(errno.ENOSPC), "error: unable to write file x"])

@@ -21,12 +21,13 @@ from ninefold.bench.score import (
     Judgement,
     Rule,
     judge,
+    require_changes,
     score_of,
     seeded,
 )
 from ninefold.bench.series import level_of_next, opened
 from ninefold.bench.whole import run_whole
-from ninefold.errors import ConfigError
+from ninefold.errors import ConfigError, Failure
 from ninefold.types import SEEDS
 from tests.conftest import Shell
 
@@ -204,6 +205,12 @@ def test_each_network_of_a_whole_run_computes_in_the_precision_that_is_asked_for
     run_whole(seeded(lower, 0, shell.folder / "said"), 0, shell.folder)
     printed = lower.log(shell.folder, 0).read_text()
     assert re.findall(r"torch\.\w+", printed) == 6 * ["torch.bfloat16"], printed
+
+
+def test_a_precision_of_which_nothing_was_seen_is_not_judged(tmp_path: Path) -> None:
+    made = in_precisions(Command("PYTHONPATH=src python train.py"), ["fp32", "bf16"])
+    with pytest.raises(Failure, match=r"nothing was seen of its steps; .* PYTHONPATH= in the "):
+        require_changes(made, tmp_path)
 
 
 def test_a_judgement_that_was_seen_is_added_to_its_series_though_a_later_run_fails(

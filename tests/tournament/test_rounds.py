@@ -162,6 +162,22 @@ def test_in_a_round_all_take_the_same_steps_in_as_many_turns_after_as_many_steps
     assert len(begins) > 1  # where turns begin is drawn
 
 
+class Apart(Machine):
+    """Each alone in its round, and one a hundred times as fast as the others."""
+
+    def start(self, left: Sequence[str], number: int) -> Sequence[Contestant]:
+        (each,) = super().start(left[:1], number)
+        assert isinstance(each, Command)
+        if each.name == "c":
+            each.step, each.steps = 0.0005, 2000
+        return [each]
+
+
+def test_what_is_started_alone_does_not_catch_up_with_one_that_is_many_times_faster() -> None:
+    taken = [each for turns in Apart().turns for each in turns]
+    assert max(turn.lead for name, _, turn in taken if name == "a" and not turn.counted) < 100
+
+
 def test_each_second_round_and_each_second_turn_have_the_orders_before_reversed() -> None:
     made = Machine()
     for number in range(made.done):
