@@ -109,7 +109,7 @@ class Command:
 
     def execute(self) -> int:
         """Run the command and print its failures. Returns its exit code, before any report."""
-        runs = self.runs
+        runs, arguments = self.runs, self.argv
         try:
             ranks.require_launcher(os.environ)
             require_configuration()
@@ -118,7 +118,8 @@ class Command:
             if problems := overrides.of_arguments(self.argv, self.name):
                 raise Refused(problems)
             resolvers.register()  # only now, as Hydra then imports all of its plugins
-            arguments = like.expanded(self.argv)
+            if self.name == "train":
+                arguments = like.expanded(arguments)
             flags = flags_of(arguments)
             if flags.help:
                 from ninefold.config import list_commands
@@ -146,7 +147,7 @@ class Command:
         except OutputClosed:
             raise
         except Exception as error:
-            failure = failure_of(error, self.argv)
+            failure = failure_of(error, arguments)
             runs.tell([failure])
             return runs.code or failure.code
         except BaseException as leaving:  # of the user's code, or a SystemExit of ours or Hydra's

@@ -43,13 +43,17 @@ def quoted(arguments: Iterable[str]) -> list[str]:
 
 
 def last_of_each(arguments: Sequence[str]) -> list[str]:
-    """The arguments without values of keys that have another later: the last one wins."""
-    kept: dict[str | int, str] = {}
+    """The arguments without values of keys that have another later: the last one wins.
+
+    A mapping adds to what an option or another value is.
+    """
+    kept: dict[object, str] = {}
     for number, word in enumerate(arguments):
         before = arguments[number - 1] if number else ""
         of_flag = before.startswith("-") and before not in ("-m", "--multirun")
         is_value = re.match(r"[\w./@]+=", word) and not of_flag
-        key = word.partition("=")[0] if is_value else number
+        name, _, value = word.partition("=")
+        key = (name, value.startswith("{")) if is_value else number
         kept.pop(key, None)
         kept[key] = word
     return list(kept.values())

@@ -107,6 +107,8 @@ def test_options_and_keys_are_printed(shell, capsys):
     assert "parallel: control, ddp, dp, fsdp, none\n" in out
     assert (ROOT / "conf" / "model" / "mlp.yaml").read_text() in out
     assert "experiments: " in out
+    assert conf(["experiments"]) == 0
+    assert "@package" not in capsys.readouterr().out
     assert keys(["study.t*"]) == 0
     out = capsys.readouterr().out
     assert "study.time_budget=3" in out

@@ -84,7 +84,7 @@ def load_weights(model: nn.Module, found: Mapping[str, Tensor]) -> LoadReport:
     own = model.state_dict()
     renamed: dict[str, Tensor] = {}
     for key, value in sorted(found.items(), key=lambda item: item[0] not in own):
-        name = _own_name(key, own)
+        name = own_name(key, own)
         # Exact names came first; a second tensor for one name is unexpected.
         renamed[key if name in renamed else name] = value
     fitting = {k: v for k, v in renamed.items() if k in own and mismatch(v, own[k]) is None}
@@ -153,7 +153,7 @@ def _whole(dtype: torch.dtype) -> bool:
     return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
 
 
-def _own_name(key: str, own: Container[str]) -> str:
+def own_name(key: str, own: Container[str]) -> str:
     """The model's name for `key`, without the wrappers' prefixes."""
     inner = key
     while inner not in own and inner.partition(".")[0] in WRAPPERS:

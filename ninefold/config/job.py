@@ -134,7 +134,7 @@ class Checked(_Job):
             choices=self.choices,
             overrides=self.overrides,
             resume=self.resume,
-            cache=fill_cache(config.frozen["threads"]),
+            cache=fill_cache(config.resolved["threads"]),
             notes=resume.moved(self.before, (strategy, count)),
         )
 
@@ -214,7 +214,7 @@ def asked(composed: DictConfig, hydra: HydraConf) -> Asked:
     in_sweep = hydra.mode == RunMode.MULTIRUN
     known = hydra.runtime.choices
     choices = {key: known.get(key) for key in (*schema.GROUPS, "experiments") if key in known}
-    if in_sweep:
+    if in_sweep or choices.get("experiments"):
         _leave_out_keys_of_other_strategies(tree, choices.get("parallel"))
     # as written: `key=${other}` reads like a reference to OmegaConf
     overrides: list[str] = OmegaConf.to_container(hydra.overrides.task)  # type: ignore[assignment]
@@ -338,7 +338,7 @@ def _checkpoint(given: Any) -> Path:
 
 
 def _leave_out_keys_of_other_strategies(tree: DictConfig, strategy: Any) -> None:
-    """In a sweep over strategies, a key that some of them have is set for these alone."""
+    """In a sweep, or the file of a study, a key of some strategies is set for these alone."""
     own = keys_in("parallel", str(strategy))
     node = tree.get("parallel")
     if own is None or not isinstance(node, DictConfig):

@@ -242,7 +242,7 @@ def names_in(group: str) -> list[str]:
 def about(path: Path) -> str:
     """The first comment in an option's file."""
     for line in read_text(path).splitlines():
-        if line.startswith("# "):
+        if line.startswith("# ") and not line.startswith("# @package"):
             return line.removeprefix("# ")
         if not line.startswith("#"):
             break

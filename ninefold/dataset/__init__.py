@@ -242,6 +242,7 @@ def checked(name: str, dataset: Dataset, examples: Examples) -> Examples:
     if low < 0 or high >= classes:
         wrong = f"{name} has labels from {low} to {high}"
         allowed = f"labels below {classes} are allowed"
-        do = f"set dataset.classes={high + 1}"
+        hidden = "choose another set, or split, with labels from 0 on"
+        do = hidden if low < 0 else f"set dataset.classes={high + 1}"
         raise DataError("dataset.classes", classes, wrong, allowed, do)
     return examples

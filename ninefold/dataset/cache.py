@@ -90,19 +90,35 @@ def _arguments(node: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in node.items() if key not in NOT_IN_KEY}
 
 
+def _located(tree: Any) -> Any:
+    """The arguments with the paths that are there from the root on: another folder has others."""
+    if isinstance(tree, Mapping):
+        return {key: _located(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [_located(value) for value in tree]
+    return os.path.abspath(tree) if isinstance(tree, str) and os.path.exists(tree) else tree
+
+
 def key_of(dataset: Dataset, node: Mapping[str, Any]) -> str:
     """The name of a dataset's cache: a SHA-256 of all that its decoded examples depend on.
 
-    These are the target, the code of its module, or of its package if it is one of ours, and of
-    this package, the arguments except those that only augment, versions, and the path, size and
-    time of modification of each file that it reads; of a split that names none, the root.
+    These are the target, the code of its module and those of its bases, or of its package if it is
+    one of ours, and of this package, the arguments except those that only augment, versions, and
+    the path, size and time of modification of each file that it reads; of a split that names none,
+    the root.
     """
     code = hashlib.sha256()
-    own = Path(sys.modules[dataset.__class__.__module__].__file__ or "")
-    beside = sorted(own.parent.glob("*.py")) if PACKAGE in own.parents else [own]
-    for file in (*sorted(Path(__file__).parent.glob("*.py")), *beside):
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    for kind in type(dataset).__mro__:
+        own = Path(getattr(sys.modules[kind.__module__], "__file__", None) or "")
+        if PACKAGE not in own.parents:
+            files += [own] * own.is_file()
+        elif kind is type(dataset):
+            files += sorted(own.parent.glob("*.py"))
+    for file in files:
         code.update(file.read_bytes())
-    about = [code.hexdigest(), [installed(package) for package in PACKAGES], _arguments(node)]
+    found = _located(_arguments(node))
+    about = [code.hexdigest(), [installed(package) for package in PACKAGES], found]
     digest = hashlib.sha256(_text({"about": about}).encode())
     root = os.path.join(os.path.expanduser(str(node.get("root") or "")), "")
     for split in dataset.splits:

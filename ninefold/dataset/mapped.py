@@ -30,6 +30,7 @@ from ninefold.tree import Tree, filled, leaves, parts_of, shapes
 
 if TYPE_CHECKING:  # it imports torch
     from ninefold.dataset.item_loader import ItemLoader
+    from ninefold.engine.batches import Preparation
 
 CHANNELS = (1, 3, 4)  # of images
 
@@ -74,8 +75,6 @@ class Mapped(Dataset):
 
         So a file or a database that the class opens for its first item is opened by each.
         """
-        if self.cache is not None:  # threads read what is cached
-            return
         for split in splits:
             self._items(split)
         from ninefold.dataset.item_loader import ItemLoader  # it imports torch
@@ -109,6 +108,10 @@ class Mapped(Dataset):
             return None if targets.is_floating_point() else said_classes(items.data)
         several = targets.is_floating_point() or bool(((targets == 0) | (targets == 1)).all())
         return targets.shape[1] if several and targets.ndim in (2, 4) else None
+
+    def preparation(self, **options: Any) -> Preparation:
+        """What moves an image and its mask together; pixels outside of a crop are void."""
+        return super().preparation(outside=self.ignore or 0, **options)
 
     def item_shape(self) -> Tree:
         """As the first training item has it."""
@@ -191,6 +194,11 @@ class Mapped(Dataset):
             allowed = "one image or volume is normalized so"
             do = "leave mean and std out and do it in the class"
             raise ConfigError("dataset.mean", list(self.mean), wrong, allowed, do)
+        if self.crop and items.masked and self.ignore is None:
+            wrong = "pixels outside need a value; a crop moves the mask with its image"
+            do = "set dataset.ignore, or dataset.crop=0"
+            nothing = "ignore=null leaves it nothing to fill in"
+            raise ConfigError("dataset.crop", self.crop, wrong, nothing, do)
         labeled = hasattr(targets, "ndim") and targets.ndim == 1
         moves = image and inputs.ndim == 4 and (labeled or items.masked or items.unlabeled)
         if (self.flip or self.crop) and not moves:

@@ -161,7 +161,7 @@ def of_weights(case: Case) -> Told:
     count = f"{counts[0]} of {counts[1]}, first {name}"
     if case.whole:
         return "weights", f"weights are not restored: {count}"
-    why = "no seed is set before the network is made"
+    why = "another seed, or none, before the network is made, or others are loaded"
     return "initial-weights", f"weights differ from the start: {count}: {why}"
 
 
@@ -381,6 +381,10 @@ def nothing(parting: Divergence) -> Told:
     """The kind and the answer where trainings do not part."""
     began, harmless = parting.one.began, ""
     text = f"Nothing differs up to step {began + parting.steps}"
+    lengths = [len(each.steps) for each in (parting.one, parting.other)]
+    if min(lengths) < max(lengths):
+        names = parting.one.name, parting.other.name
+        text += f", where {names[lengths.index(min(lengths))]} ends"
     if parting.harmless:
         harmless = f", but for {place(parting.harmless)}, which training does not follow"
     if parting.inexact is None or parting.worst <= EXACT:

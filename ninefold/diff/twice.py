@@ -46,7 +46,7 @@ def two_starts(command: Command, keep: Path, steps: int) -> dict[str, Any]:
         others = [each for each in fixed if each != source]
         fixed = fixed if pair(others).inexact else others
     data = answer(parting, exact=True)
-    more = "\n".join([*besides(parting.one), *besides(parting.other)])
+    more = "\n".join(dict.fromkeys([*besides(parting.one), *besides(parting.other)]))
     data["needed"] = None if last.inexact else fixed
     if parting.inexact is None:
         return {**data, "text": f"{data['text']}\n{more}".strip()}
@@ -55,7 +55,7 @@ def two_starts(command: Command, keep: Path, steps: int) -> dict[str, Any]:
     if last.inexact:
         why = "an order of additions that is not fixed" if each.distance < SMALL else "chance"
         said += f" They still do with all of this fixed: {', '.join(fixed)}. It is {why}."
-        data["kind"] = "not-fixed"
+        data["kind"] = "not-fixed" if parting.first else data["kind"]
     else:
         said = "\n".join([f"{said} They are equal with:", *(f"  {SOURCES[n]}" for n in fixed)])
     return {**data, "text": f"{said}\n{more}".strip()}

@@ -28,9 +28,9 @@ def composed(arguments: Sequence[str], example: str) -> DictConfig:
     return compose("train", flags_of(words)).config
 
 
-def jobs(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """The overrides of each job, after a label: its values of keys that have several."""
+def jobs(words: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
+    """The overrides of each job, after those of keys that have several values."""
     found = parsed(words)
     swept = {key_of(each.input_line or "") for each in found if each.is_sweep_override()}
     for job in split(found):
-        yield " ".join(word for word in job if key_of(word) in swept), job
+        yield [word for word in job if key_of(word) in swept], job

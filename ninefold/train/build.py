@@ -100,12 +100,17 @@ def make(node: DictConfig | dict[str, Any], name: str, *first: Any, **given: Any
         ) from error
 
 
-def built_dataset(job: DictConfig, context: RankContext, *splits: Split) -> Dataset:
-    """The job's dataset, with the workers that read `splits`; all splits if none is named."""
+def built_dataset(
+    job: DictConfig, context: RankContext, cache: Mapping[str, str] | None, *splits: Split
+) -> Dataset:
+    """The job's dataset, with the workers that read `splits`, all if none is named.
+
+    cache: its files, which threads read; None without.
+    """
     dataset, count = as_dataset(make(job.dataset, "dataset")), job.loader.workers
     if count == "auto":
         count = processes_ahead(context, cores())
-    if count:
+    if count and cache is None:
         dataset.start_workers(count, splits or dataset.splits, job.launch.timeout)
     return dataset
 
@@ -370,7 +375,7 @@ def training(
 def data_of(at: Setup, cache: Mapping[str, str] | None) -> Data:
     """Read the job's data, and plan how. Every process must call it."""
     job, device = at.job, at.context.device
-    dataset = built_dataset(job, at.context)
+    dataset = built_dataset(job, at.context, cache)
     layout = memory_format(wanted_format(job), dataset.shape, at.amp, device, at.parallel.shards)
     read = reader(dataset, cache)
     (train, val), test = train_and_val(dataset, job.seed, read), read("test")

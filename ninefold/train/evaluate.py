@@ -63,7 +63,7 @@ def evaluate(spec: RunSpec) -> None:
             found.tell()
         found.require_complete(wanted.load.partial)
         found.require_finite()
-        dataset = build.built_dataset(job, context, "test")
+        dataset = build.built_dataset(job, context, spec.cache, "test")
         layout = memory_format(
             build.wanted_format(job), dataset.shape, amp, context.device, parallel.shards
         )

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ninefold.checkpoint import manifest
 from ninefold.checkpoint.store import Checkpoints, read
-from ninefold.checkpoint.weights import LoadReport, aligned, chosen, load_weights
+from ninefold.checkpoint.weights import LoadReport, aligned, chosen, load_weights, own_name
 from ninefold.config import untrusted
 from ninefold.engine.parallel import Parallel, RankContext
 from ninefold.engine.state import State
@@ -107,7 +107,9 @@ def _from_file(
     path = manifest.named(Path(init))
     tensors, which = chosen(read(path, "init"), None)
     fitting = aligned(tensors, model.state_dict().keys())
-    report = load_weights(model, {k: v for k, v in fitting.items() if k not in without})
+    names = model.state_dict()
+    kept = {k: v for k, v in fitting.items() if own_name(k, names) not in without}
+    report = load_weights(model, kept)
     report = replace(report, missing=[name for name in report.missing if name not in without])
     say(redact(one_line(f"init={path}: {report}")))
     if not report.loaded or not (report.complete or partial):

@@ -94,7 +94,7 @@ def test_it_computes_what_an_evaluation_does_without_the_data(tmp_path, kind):
                   "model.net.width=4", "model.net.depth=2"],
     }[kind])  # fmt: skip
     here = RankContext(0, 1, torch.device("cpu"))
-    dataset = build.built_dataset(job, here, "test")
+    dataset = build.built_dataset(job, here, None, "test")
     examples = dataset.load("test")
     prepare = build.preparation(job, dataset, False, "contiguous_format")
     both = (np.array(array[np.arange(4)]) for array in (examples.inputs, examples.targets))

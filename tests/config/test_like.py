@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from ninefold.config import resolvers
+from ninefold.config.composition import compose, flags_of
+from ninefold.config.job import asked, problems
 from ninefold.config.like import expanded, needs_trust
 from ninefold.errors import ConfigError
 from ninefold.files import write_json
@@ -58,6 +61,15 @@ def test_a_key_of_some_strategies_stays_with_these(tmp_path):
     folder = made(tmp_path, "parallel=none,ddp", own)
     assert words_of(folder, "parallel=ddp") == [own]
     assert words_of(folder, "parallel=none") == words_of(folder) == []
+
+
+def test_the_answer_of_a_study_from_a_file_is_a_job_with_whatever_strategy(tmp_path):
+    folder = made(tmp_path, "experiments=alexnet_cifar10")  # it has a key of dp
+    resolvers.register()
+    for strategy in ("none", "ddp", "dp"):
+        words = expanded([f"like={folder}", f"parallel={strategy}", "amp=fp32"])
+        config = compose("train", flags_of(words)).config
+        assert not problems(asked(config, config.hydra))
 
 
 def test_an_experiment_makes_one_run_but_in_a_sweep(tmp_path):

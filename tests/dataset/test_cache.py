@@ -136,6 +136,17 @@ def test_where_no_files_are_named_the_root_is_in_the_key(root, monkeypatch):
     assert key_of(dataset, {**node(dataset), "root": "elsewhere"}) != key_of(dataset, node(dataset))
 
 
+def test_a_path_in_an_argument_is_that_of_the_working_folder(root, monkeypatch):
+    dataset = folder(root, cache="disk")
+    given = {**node(dataset), "train": {"_target_": "mine.Photos", "root": "photos"}}
+    keys = set()
+    for name in ("a", "b"):
+        (root / name / "photos").mkdir(parents=True)
+        monkeypatch.chdir(root / name)
+        keys.add(key_of(dataset, given))
+    assert len(keys) == 2
+
+
 def test_what_a_killed_process_has_left_of_a_cache_is_no_obstacle_for_one_that_waited(root):
     dataset = folder(root, cache="disk")
     above = root.parent / "cache"

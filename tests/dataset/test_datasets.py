@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from ninefold.dataset import Dataset, Examples, as_dataset
+from ninefold.dataset import Dataset, Examples, as_dataset, checked
 from ninefold.dataset.cifar10 import BINARY, CIFAR10, PYTHON
 from ninefold.dataset.digits import Digits
 from ninefold.dataset.folder import Folder
@@ -105,6 +105,12 @@ def test_a_set_that_is_not_as_configured_is_refused(dataset, message):
     with pytest.raises(DataError, match=message) as caught:
         dataset.load("test")
     assert caught.value.code == 4
+
+
+def test_hidden_labels_are_no_classes():
+    images = Digits().load("test").first(2).inputs
+    with pytest.raises(DataError, match=r"labels from -1 to -1; .*; choose another set, or split"):
+        checked("the split test", Digits(classes=None), Examples(images, np.array([-1, -1])))
 
 
 # CIFAR-10, from folders in the official formats

@@ -156,6 +156,14 @@ def test_a_mask_may_hold_class_numbers_and_the_number_of_void():
         item("void mask", classes=3, ignore=None).prepare()
 
 
+def test_what_a_crop_adds_to_a_mask_is_void_and_needs_a_number() -> None:
+    cropped = item("mask", classes=5, crop=1)
+    cropped.prepare()
+    assert cropped.preparation(channels=None, crop=1).outside == 255
+    with pytest.raises(ConfigError, match=r"dataset.crop=1: pixels outside .*; set dataset.ignore"):
+        item("mask", classes=5, crop=1, ignore=None).prepare()
+
+
 def test_black_and_white_masks_are_not_taken_for_void():
     said = r"7 masks hold the values 0, 255 only; 255 is ignored .*; divide black and white masks"
     with pytest.raises(DataError, match=said):

@@ -10,6 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ninefold.config import like
+from ninefold.config.composition import flags_of
 from ninefold.config.job import Settled, asked, check
 from ninefold.config.resolvers import file_name
 from ninefold.errors import (
@@ -36,7 +38,7 @@ from ninefold.process import scratch
 from ninefold.progress import aligned
 from ninefold.ranks import started_by
 from ninefold.study.sweep import typed
-from ninefold.words import key_and_value, key_of, last_of_each
+from ninefold.words import key_and_value, key_of, last_of_each, quoted
 
 STOPPED = "the count was stopped"
 MIB = 2**20
@@ -92,10 +94,14 @@ def _run(arguments: Sequence[str]) -> None:
     rows, limits = list[list[str]](), list[str]()
     failures: list[Failure] = []
     named = ""
-    each = [*jobs([word for word in arguments if key_of(word) != "memory"])]
+    typed_words = [word for word in arguments if key_of(word) != "memory"]
+    flags = flags_of(like.expanded(quoted(typed_words)))
+    own = [f"--config-dir={flags.config_dir}"] if flags.config_dir else []
+    each = [(values, [*own, *words]) for values, words in jobs(flags.overrides)]
     configs = [composed([*words, "launch.inline=false"], typed_as("fits")) for _, words in each]
     found_jobs = [check(asked(config, config.hydra)) for config in configs]  # before any is counted
-    for (label, words), checked in zip(each, found_jobs, strict=True):
+    for (values, words), checked in zip(each, found_jobs, strict=True):
+        label, given_words = " ".join(values), [*typed_words, *values]
         try:
             start_importing(checked)
             job = checked.settle()
@@ -106,7 +112,8 @@ def _run(arguments: Sequence[str]) -> None:
                 found = counted(job, memory)
                 limit = OF_DATA if found["whole"] else OF_MEMORY
             else:
-                found, limit = taken(label, words, job, Path(configs[0].hydra.run.dir))
+                base = Path(configs[0].hydra.run.dir)
+                found, limit = taken(label, words, given_words, job, base)
         except (Interrupted, Preempted) as failure:
             left = ("nothing of it is kept", "start it again")
             raise type(failure)("signal", failure.value, STOPPED, *left) from failure
@@ -158,10 +165,13 @@ def counted(job: Settled, memory: int | None) -> dict[str, Any]:
     return found
 
 
-def taken(label: str, words: Sequence[str], job: Settled, base: Path) -> tuple[dict[str, Any], str]:
+def taken(
+    label: str, words: Sequence[str], given: Sequence[str], job: Settled, base: Path
+) -> tuple[dict[str, Any], str]:
     """The same with the largest batch_size that real steps were taken with, and what limits it.
 
-    words: the overrides of the job, which `label` tells from others. base: for the folders of runs.
+    words: the overrides of the job, which `label` tells from others. given: as typed. base: for the
+    folders of runs.
     """
     if job.resume is not None:
         wrong, allowed = "steps are taken with new weights, and leave no run", "null is allowed"
@@ -182,7 +192,7 @@ def taken(label: str, words: Sequence[str], job: Settled, base: Path) -> tuple[d
     said = {"batch_size": fits, "fails_at": fails, "why": why, "counted": first}
     write_json(folder / "batch_size.json", said)
     limit = "" if fails is None else f", and {fails} does not fit"
-    kept = [word for word in words if not word.startswith("hydra.")]
+    kept = [word for word in given if not word.startswith("hydra.")]
     command = typed(last_of_each([*kept, f"batch_size={fits}"]))
     of = f"{label}: " if label else ""
     lines = f"{of}batch_size={fits} is the largest{limit}: {why}\ntrain with it: {command}"

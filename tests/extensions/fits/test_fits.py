@@ -23,6 +23,7 @@ from ninefold.extensions.fits.__main__ import HEAD, size_of
 from ninefold.extensions.fits.counted import largest_part, like, network_of, step_of
 from ninefold.train import build
 from ninefold.tree import each
+from tests.config.test_like import made
 from tests.forks import exit_code, fork
 
 IMAGES = ("dataset=synthetic", "dataset.train_count=64", "dataset.test_count=64")
@@ -142,6 +143,12 @@ def test_each_configuration_has_a_row_with_its_largest_batch(shell):
     assert [" ".join(row.split()[:2]) for row in rows] == cells
     assert all("batch_size=" in row and row.endswith(" in 0.0391 GiB") for row in rows)
     assert "\nThe largest batch is limited by memory=, and leaves room " in done.stdout
+
+
+def test_what_a_study_was_made_with_is_counted(shell):
+    stored = made(shell.folder / "study", "model=mlp", "parallel=none,ddp", "dataset.limit=64")
+    done = shell.run("-m", "ninefold", "fits", f"like={stored}", "memory=40MiB", code=0)
+    assert re.match(r"counting a step's memory: mlp on digits \(64 examples\), adamw", done.stderr)
 
 
 @pytest.mark.parametrize("text", ["24", "24GB", "0GiB", "-1MiB", "muchGiB"])
