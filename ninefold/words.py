@@ -45,7 +45,7 @@ def quoted(arguments: Iterable[str]) -> list[str]:
 def last_of_each(arguments: Sequence[str]) -> list[str]:
     """The arguments without values of keys that have another later: the last one wins.
 
-    A mapping adds to what an option or another value is.
+    A mapping does not replace an option, to which it adds.
     """
     kept: dict[object, str] = {}
     for number, word in enumerate(arguments):

@@ -142,7 +142,7 @@ def environment(command: Command, venv: str) -> dict[str, str]:
     """The variables of a command that runs in a virtual environment. Raises ConfigError."""
     words = (word for word in command.text.split() if not re.match(r"\w+=", word))
     folders, _, program = next(words, "").rpartition("/")
-    if folders and re.match("python|torchrun", program):
+    if folders and re.fullmatch(r"python[\d.]*|torchrun", program):
         wrong = f"the command names its Python, {folders}/{program}"
         allowed = "python alone is that of the environment"
         raise ConfigError("--env", venv, wrong, allowed, "write that")

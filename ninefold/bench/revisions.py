@@ -92,7 +92,7 @@ def cleanup_commands(found: Sequence[Copy]) -> list[list[str]]:
         forget = ["git", "-C", str(copy.original), "worktree", "remove", "--force", "--force"]
         commands += [["rm", "-rf", "--", str(copy.root)], [*forget, str(copy.root)]]
     around = {str(copy.root.parent) for copy in found}
-    return commands + [["find", each, "-maxdepth", "0", "-empty", "-delete"] for each in around]
+    return commands + [["rmdir", "--", each] for each in around]  # if it is empty
 
 
 def _python_path(original: Path, root: Path, below: str) -> str:

@@ -18,12 +18,13 @@ from ninefold.answer.facts import facts_of
 from ninefold.answer.screen import NOTES, more_notes, screen
 from ninefold.answer.times import Times, times
 from ninefold.bench.change import require_effect
-from ninefold.bench.command import CHANGES, NO_HOOK, OUT, Command
+from ninefold.bench.command import CHANGES, OUT, Command
+from ninefold.bench.precisions import AXIS
 from ninefold.bench.printed import tail
 from ninefold.bench.whole import run_whole
 from ninefold.errors import Failure, Slower, Undecided, one_line
 from ninefold.files import read_json, read_text
-from ninefold.numbers import counted
+from ninefold.numbers import counted, digits
 from ninefold.progress import aligned
 from ninefold.stats.needed import OF_SEEDS, number_needed
 from ninefold.stats.statistics import compare as compare_values
@@ -122,7 +123,7 @@ class Judged:
         for command in self.commands:
             name, mean = command.name, estimate(self.scores[command.name]).mean
             seconds, cells = self.times.seconds.get(name), self.times.cells(name)
-            took = "" if seconds is None else f"{seconds:.4g}"
+            took = "" if seconds is None else digits(seconds)
             rows.append((name, f"{mean:.6g}", took, *cells[:2], one_line(command.text)))
         notes = [*more, *self.notes()]
         after = f"{counted(self.judgement.seeds, 'seed')} in {self.seconds / 60:.1f} min"
@@ -272,7 +273,11 @@ def require_changes(commands: Sequence[Command], keep: Path) -> None:
     files = {each.name: each.log(keep, 0).with_suffix(".json") for each in commands}
     hellos = {name: [json.loads(read_text(path))] for name, path in files.items() if path.exists()}
     for each in commands:
-        if each.changes and each.name not in hellos:
-            raise each.failure("nothing was seen of its steps", *NO_HOOK[1:])
+        if any(change.axis == AXIS for change in each.changes) and each.name not in hellos:
+            raise each.failure(
+                "the precision of its steps was not seen",
+                "PYTHONPATH= in it, sudo and containers hide it, and an optimizer without steps",
+                "leave that out, or give two commands",
+            )
     if len(hellos) == len(commands):
         require_effect({each.name: each.changes for each in commands}, hellos)

@@ -241,8 +241,7 @@ def checked(name: str, dataset: Dataset, examples: Examples) -> Examples:
     classes = high + 1 if dataset.classes is None else dataset.classes
     if low < 0 or high >= classes:
         wrong = f"{name} has labels from {low} to {high}"
-        allowed = f"labels below {classes} are allowed"
-        hidden = "choose another set, or split, with labels from 0 on"
-        do = hidden if low < 0 else f"set dataset.classes={high + 1}"
+        allowed = f"labels below {classes} are allowed" if low >= 0 else "labels begin with 0"
+        do = f"set dataset.classes={high + 1}" if low >= 0 else "choose another set, or split"
         raise DataError("dataset.classes", classes, wrong, allowed, do)
     return examples

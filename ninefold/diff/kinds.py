@@ -381,10 +381,6 @@ def nothing(parting: Divergence) -> Told:
     """The kind and the answer where trainings do not part."""
     began, harmless = parting.one.began, ""
     text = f"Nothing differs up to step {began + parting.steps}"
-    lengths = [len(each.steps) for each in (parting.one, parting.other)]
-    if min(lengths) < max(lengths):
-        names = parting.one.name, parting.other.name
-        text += f", where {names[lengths.index(min(lengths))]} ends"
     if parting.harmless:
         harmless = f", but for {place(parting.harmless)}, which training does not follow"
     if parting.inexact is None or parting.worst <= EXACT:

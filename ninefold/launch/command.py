@@ -18,14 +18,20 @@ def composed(arguments: Sequence[str], example: str) -> DictConfig:
 
     arguments: overrides, and --config-dir. example: as typed. Raises ConfigError, Refused.
     """
+    words = usable(arguments, example)
+    resolvers.register()
+    return compose("train", flags_of(words)).config
+
+
+def usable(arguments: Sequence[str], example: str) -> list[str]:
+    """The arguments as Hydra takes them. Raises ConfigError, Refused for what is none of train."""
     if wrong := overrides.of_arguments(arguments, "train"):
         raise Refused(wrong)
     words = quoted(arguments)
     if odd := [w for w in words if w.startswith("-") and w.partition("=")[0] != "--config-dir"]:
         allowed = "--config-dir FOLDER and overrides of train are allowed"
         raise ConfigError("arguments", odd[0], "no such option", allowed, f"type {example}")
-    resolvers.register()
-    return compose("train", flags_of(words)).config
+    return words
 
 
 def jobs(words: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:

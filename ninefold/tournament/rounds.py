@@ -83,7 +83,7 @@ class Tournament:
         self._started = list[str]()  # in this round, in order
         self._own = 0.0  # seconds of this round that are not turns
         self._trained = 0.0  # seconds of all turns
-        self._goal = 0  # steps that all have taken before their first turn
+        self._goals = list[int]()  # of groups: steps that all have taken before their first turn
         self._most = most
 
     def run(self) -> None:
@@ -194,7 +194,7 @@ class Tournament:
                 for each in started:
                     each.close()
             if len(started) == cells:  # else all groups begin where the others did
-                self._goal = 0
+                self._goals.clear()
         self.alive = {}
 
     def _group(self, number: int, began: float, cells: int) -> None:
@@ -278,9 +278,11 @@ class Tournament:
         walls = [paces[name].wall for name in taken]
         further = offset(f"{self.seed}/warm/{number}", walls, self._budget.seconds)
         own = common_start(taken.values(), further)
-        self._goal = max(own, self._goal if self._goal <= REACH * own else 0)  # of another group
+        # Groups begin after the same steps, but for those that are so fast that none catches up.
+        goal = max(own, *(other for other in self._goals if other <= REACH * own), 0)
+        self._goals.append(own)
         for name, steps in taken.items():
-            if (left := self._goal - steps) > 0:
+            if (left := goal - steps) > 0:
                 try:
                     self.train(Turn(name, 0, left, left * paces[name].wall, counted=False))
                 except Ended:

@@ -86,12 +86,6 @@ def test_gradients_alone_that_part_a_little_after_step_1_are_no_mistake(parts_at
     assert (found["kind"], found["step"], found["phase"]) == (kind, parts_at, "grad")
 
 
-def test_a_training_that_ends_before_the_other_is_told() -> None:
-    step = {"input x": 1.0, "output x": 1.0, "loss loss": 1.0}
-    found = answer(find(training("A", step, step), training("B", step)))
-    assert found["text"] == "Nothing differs up to step 1, where B ends: bit for bit."
-
-
 def test_no_rounding_explains_another_learning_rate() -> None:
     def steps(name: str, rounding: float, rate: float) -> Training:
         equal = {"output x": 1.0 + rounding, "loss loss": 1.0}

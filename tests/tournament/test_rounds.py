@@ -175,7 +175,7 @@ class Apart(Machine):
 
 def test_what_is_started_alone_does_not_catch_up_with_one_that_is_many_times_faster() -> None:
     taken = [each for turns in Apart().turns for each in turns]
-    assert max(turn.lead for name, _, turn in taken if name == "a" and not turn.counted) < 100
+    assert max(turn.steps for name, _, turn in taken if name == "a" and not turn.counted) < 100
 
 
 def test_each_second_round_and_each_second_turn_have_the_orders_before_reversed() -> None:

@@ -28,7 +28,7 @@ from ninefold.extensions.fits import COUNT, PARTS, ROOM
 from ninefold.extensions.fits.steps import divisor, of_job
 from ninefold.files import read_json, write_json
 from ninefold.launch import events
-from ninefold.launch.command import composed, jobs
+from ninefold.launch.command import composed, jobs, usable
 from ninefold.launch.ready import start_importing
 from ninefold.launch.run import failure_of, outcome_of, spec_of
 from ninefold.machine import count_gpus
@@ -38,7 +38,7 @@ from ninefold.process import scratch
 from ninefold.progress import aligned
 from ninefold.ranks import started_by
 from ninefold.study.sweep import typed
-from ninefold.words import key_and_value, key_of, last_of_each, quoted
+from ninefold.words import key_and_value, key_of, last_of_each
 
 STOPPED = "the count was stopped"
 MIB = 2**20
@@ -95,13 +95,14 @@ def _run(arguments: Sequence[str]) -> None:
     failures: list[Failure] = []
     named = ""
     typed_words = [word for word in arguments if key_of(word) != "memory"]
-    flags = flags_of(like.expanded(quoted(typed_words)))
+    flags = flags_of(like.expanded(usable(typed_words, typed_as("fits"))))
     own = [f"--config-dir={flags.config_dir}"] if flags.config_dir else []
     each = [(values, [*own, *words]) for values, words in jobs(flags.overrides)]
     configs = [composed([*words, "launch.inline=false"], typed_as("fits")) for _, words in each]
     found_jobs = [check(asked(config, config.hydra)) for config in configs]  # before any is counted
     for (values, words), checked in zip(each, found_jobs, strict=True):
-        label, given_words = " ".join(values), [*typed_words, *values]
+        label, swept = " ".join(values), {*map(key_of, values)}
+        given_words = [*(word for word in typed_words if key_of(word) not in swept), *values]
         try:
             start_importing(checked)
             job = checked.settle()
