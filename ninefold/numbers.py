@@ -21,7 +21,7 @@ def number(value: float | None, decimals: int, sign: bool = False) -> str:
 
 
 def digits(value: float) -> str:
-    """Return a number with four digits and no exponent, such as `25,600` or `0.8231`."""
+    """Return a number of at least 1e-4 with at most four significant digits, such as `25,600`."""
     return f"{float(f'{value:.4g}'):,.12g}"
 
 

@@ -42,11 +42,11 @@ def left_out(measured: Measurements, name: str) -> LeftOut:
 
 def notes(measured: Measurements, times: Times) -> Iterator[str]:
     """Yield each, the most important one first."""
-    helps, first = measured.helps, measured.commands[0]
+    helps, first, turns = measured.helps, measured.commands[0], measured.counted()
     yield from () if helps is None else helps.lines[1:]
     yield from _of_blocks(measured)
-    yield from disturbed(measured.counted(), times.busy, told=CALM)
-    if not measured.counted().busy and times.busy is not None and times.busy > OTHERS:
+    yield from disturbed(turns, times.busy, told=CALM)
+    if not turns.busy and times.busy is not None and times.busy > OTHERS:
         yield f"Other programs used {100 * times.busy:.0f} % of the CPU time."
     yield from _of_gpus(measured)
     for name in measured.names:

@@ -167,7 +167,7 @@ def duration(text: str) -> float:
 
 
 def joined(words: Sequence[str]) -> str:
-    """A line for a shell of these words, in which {out} is outside of quotes: it becomes a path."""
+    """Words as a shell command; {out}, in the place of which a quoted path is put, is not quoted."""
     parts = ([part and shlex.quote(part) for part in word.split(OUT)] for word in words)
     return " ".join(OUT.join(each) or "''" for each in parts)
 

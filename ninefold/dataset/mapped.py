@@ -24,7 +24,7 @@ from ninefold.dataset.items import (
     is_integers,
     raised,
 )
-from ninefold.dataset.masks import ClassNumbers
+from ninefold.dataset.masks import ClassNumbers, require_void
 from ninefold.errors import ConfigError, DataError, users_frame
 from ninefold.tree import Tree, filled, leaves, parts_of, shapes
 
@@ -194,11 +194,8 @@ class Mapped(Dataset):
             allowed = "one image or volume is normalized so"
             do = "leave mean and std out and do it in the class"
             raise ConfigError("dataset.mean", list(self.mean), wrong, allowed, do)
-        if self.crop and items.masked and self.ignore is None:
-            wrong = "pixels outside need a value; a crop moves the mask with its image"
-            do = "set dataset.ignore, or dataset.crop=0"
-            nothing = "ignore=null leaves it nothing to fill in"
-            raise ConfigError("dataset.crop", self.crop, wrong, nothing, do)
+        if items.masked:
+            require_void(self.crop, self.ignore)
         labeled = hasattr(targets, "ndim") and targets.ndim == 1
         moves = image and inputs.ndim == 4 and (labeled or items.masked or items.unlabeled)
         if (self.flip or self.crop) and not moves:

@@ -280,11 +280,7 @@ class Masks(Dataset):
     def _require_options(self) -> None:
         """Raise DataError or ConfigError if the options exclude each other."""
         require_shape(self.shape)
-        if self.ignore is None and self.crop > 0:
-            wrong = "pixels outside need a value; a crop moves the mask with its image"
-            allowed = "ignore=null leaves it nothing to fill in"
-            do = "set dataset.ignore, or dataset.crop=0"
-            raise ConfigError("dataset.crop", self.crop, wrong, allowed, do)
+        require_void(self.crop, self.ignore)
         for key, given in (("values", self.values), ("class_names", self.class_names)):
             if given is not None and len(given) != self.classes:
                 wrong = f"it lists {len(given)}, dataset.classes={self.classes}"
@@ -292,6 +288,15 @@ class Masks(Dataset):
                 do = f"correct dataset.{key} or dataset.classes"
                 raise ConfigError(f"dataset.{key}", list(given), wrong, allowed, do)
         self._numbers.require_usable()
+
+
+def require_void(crop: int, ignore: int | None) -> None:
+    """Raise ConfigError for a crop of masks in which no number stands for pixels outside."""
+    if ignore is None and crop > 0:
+        wrong = "pixels outside need a value; a crop moves the mask with its image"
+        allowed = "ignore=null leaves it nothing to fill in"
+        do = "set dataset.ignore, or dataset.crop=0"
+        raise ConfigError("dataset.crop", crop, wrong, allowed, do)
 
 
 def layout_of(root: Path) -> tuple[str, str] | None:

@@ -38,7 +38,7 @@ class Schedule:
 
     @contextmanager
     def standing(self) -> Iterator[None]:
-        """A context in which steps leave the rates as they are: a schedule has so many steps."""
+        """A context in which steps do not advance the schedule, which may end after so many."""
         self._stands = True
         try:
             yield

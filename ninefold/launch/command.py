@@ -24,7 +24,11 @@ def composed(arguments: Sequence[str], example: str) -> DictConfig:
 
 
 def usable(arguments: Sequence[str], example: str) -> list[str]:
-    """The arguments as Hydra takes them. Raises ConfigError, Refused for what is none of train."""
+    """The arguments, quoted for Hydra.
+
+    example: of a usable command, for the error. Raises Refused for what are no overrides of train,
+    ConfigError for flags besides --config-dir.
+    """
     if wrong := overrides.of_arguments(arguments, "train"):
         raise Refused(wrong)
     words = quoted(arguments)

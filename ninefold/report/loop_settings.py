@@ -63,7 +63,7 @@ def loop_of(run: Run, plain: Sequence[str | None] = ()) -> LoopSettings:
     """
     said, differs = _said(run)
     ddp, on_gpu = run.parallel == "ddp", not {*run.devices} <= {"cpu"}
-    cast = run.weights == "bfloat16"
+    device, cast = "cuda" if on_gpu else "cpu", run.weights == "bfloat16"
     short = run.dtype if run.dtype in ("float16", "bfloat16") and not cast else None
     lines = _of_processes(run, said, on_gpu) if ddp else list[str]()
     if on_gpu and not (cast or short):
@@ -76,7 +76,7 @@ def loop_of(run: Run, plain: Sequence[str | None] = ()) -> LoopSettings:
         lines.append("model.compile()" if mode == "default" else f'model.compile(mode="{mode}")')
     if run.parallel == "dp":
         if short:
-            lines += [line.format(_autocast(on_gpu, short)) for line in IN_THREADS]
+            lines += [line.format(_autocast(device, short)) for line in IN_THREADS]
         lines.append("model = torch.nn.DataParallel(model)")
         if on_gpu and said.get("parallel.loss_in_forward", True):
             differs.append("Each GPU computed the loss of its part: this loop gathers the outputs.")
@@ -84,7 +84,7 @@ def loop_of(run: Run, plain: Sequence[str | None] = ()) -> LoopSettings:
         unused = said.get("parallel.find_unused_parameters", False)
         given = f"model, gradient_as_bucket_view=True{', find_unused_parameters=True' * unused}"
         lines.append(f"model = torch.nn.parallel.DistributedDataParallel({given})")
-    lines += _of_step(on_gpu, short, cast, run, said.get("clip_grad_norm"))
+    lines += _of_step(device, short, cast, run, said.get("clip_grad_norm"))
     if (accumulate := said.get("accumulate", 1)) > 1:
         yours = f"Accumulation over {accumulate} batches is yours: loss / {accumulate}"
         differs.append(f"{yours}{', no_sync under DDP' * ddp}.")
@@ -140,25 +140,21 @@ def _of_processes(run: Run, said: dict[str, Any], on_gpu: bool) -> list[str]:
     ]
 
 
-def _autocast(on_gpu: bool, short: str) -> str:
-    return f'torch.autocast("{"cuda" if on_gpu else "cpu"}", dtype=torch.{short})'
+def _autocast(device: str, short: str) -> str:
+    return f'torch.autocast("{device}", dtype=torch.{short})'
 
 
-def _of_step(
-    on_gpu: bool, short: str | None, cast: bool, run: Run, clip: float | None
-) -> list[str]:
+def _of_step(device: str, short: str | None, cast: bool, run: Run, clip: float | None) -> list[str]:
     """What differs in a step. short: the dtype of autocast; None without it."""
     lines, scales = list[str](), short == "float16" and bool(run.grad_scaler)
     if cast:
         lines += ["if inputs.is_floating_point():", "    inputs = inputs.to(torch.bfloat16)"]
-        lines.append("loss = loss_function(model(inputs).float(), targets)")
     if scales:
-        device = "cuda" if on_gpu else "cpu"
         lines.append(f'scaler = torch.amp.GradScaler("{device}")  # before the loop')
-    if short and run.parallel == "dp":
+    if cast or (short and run.parallel == "dp"):
         lines.append("loss = loss_function(model(inputs).float(), targets)")
     elif short:
-        lines.append(f"with {_autocast(on_gpu, short)}:")
+        lines.append(f"with {_autocast(device, short)}:")
         lines.append("    outputs = model(inputs)  # and the loss, where the model returns it")
         lines.append("loss = loss_function(outputs.float(), targets)")
     if scales:

@@ -330,10 +330,10 @@ class Timing(Entries):
 
 
 def has_auto_threads(job: Settled) -> bool:
-    """Whether the study chooses the CPU threads of a cell: the command names no number."""
+    """Whether `threads` of a cell is auto, so that the study chooses its CPU threads."""
     return bool(job.asked.resolved["threads"] == "auto")
 
 
 def may_try_one_thread(job: Settled) -> bool:
-    """Whether the process of a cell may find that one thread is faster."""
+    """Whether a cell may try one CPU thread: it has one process, and threads=auto."""
     return has_auto_threads(job) and job.processes == 1

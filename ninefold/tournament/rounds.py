@@ -279,7 +279,7 @@ class Tournament:
         further = offset(f"{self.seed}/warm/{number}", walls, self._budget.seconds)
         own = common_start(taken.values(), further)
         # Groups begin after the same steps, but for those that are so fast that none catches up.
-        goal = max(own, *(other for other in self._goals if other <= REACH * own), 0)
+        goal = max([own, *(other for other in self._goals if other <= REACH * own)])
         self._goals.append(own)
         for name, steps in taken.items():
             if (left := goal - steps) > 0:

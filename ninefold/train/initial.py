@@ -106,8 +106,8 @@ def _from_file(
 ) -> list[str]:
     path = manifest.named(Path(init))
     tensors, which = chosen(read(path, "init"), None)
-    fitting = aligned(tensors, model.state_dict().keys())
-    names = model.state_dict()
+    names = model.state_dict().keys()
+    fitting = aligned(tensors, names)
     kept = {k: v for k, v in fitting.items() if own_name(k, names) not in without}
     report = load_weights(model, kept)
     report = replace(report, missing=[name for name in report.missing if name not in without])
