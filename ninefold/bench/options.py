@@ -167,7 +167,7 @@ def duration(text: str) -> float:
 
 
 def joined(words: Sequence[str]) -> str:
-    """Words as a shell command; {out}, in the place of which a quoted path is put, is not quoted."""
+    """Words as a shell command; {out}, which becomes a quoted path, stands outside of quotes."""
     parts = ([part and shlex.quote(part) for part in word.split(OUT)] for word in words)
     return " ".join(OUT.join(each) or "''" for each in parts)
 
