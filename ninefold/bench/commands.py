@@ -15,7 +15,7 @@ from ninefold.bench import output
 from ninefold.bench.command import Command, folder_name
 from ninefold.bench.guardian import guarded
 from ninefold.bench.options import without_effect
-from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned
+from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned, set_up
 from ninefold.errors import ConfigError, one_line
 from ninefold.numbers import counted
 from ninefold.process import scratch
@@ -34,7 +34,7 @@ def prepared(asked: Namespace, least: int = 2) -> Iterator[tuple[Path, list[Comm
     with output.own_folder(asked.keep) as keep, guarded(scratch()) as at_end:
         copies = planned(asked.revisions, keep / REVISIONS) if asked.revisions else []
         at_end(cleanup_commands(copies))
-        check_out(copies, asked.link, asked.setup)
+        check_out(copies, asked.link)
         given = of_revisions(given, copies)
         if asked.strategies:
             from ninefold.bench.strategies import in_strategies  # here, as nothing else needs it
@@ -45,7 +45,11 @@ def prepared(asked: Namespace, least: int = 2) -> Iterator[tuple[Path, list[Comm
 
             precisions = asked.precisions.split(",")
             given = [made for each in given for made in in_precisions(each, precisions)]
-        yield keep, finished(given, asked, least)
+        commands = finished(given, asked, least)
+        for command in commands:  # now, as it may take minutes: all options are known to be right
+            if command.copy:
+                set_up(command.copy, command.variables, asked.setup)
+        yield keep, commands
 
 
 def with_values(asked: Namespace) -> list[Command]:

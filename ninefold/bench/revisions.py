@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,16 +68,15 @@ def planned(revisions: Sequence[str], folder: Path) -> list[Copy]:
     return found
 
 
-def check_out(found: Sequence[Copy], links: Sequence[str], setup: str | None) -> None:
+def check_out(found: Sequence[Copy], links: Sequence[str]) -> None:
     """Make the copies, which `cleanup_commands` remove.
 
     links: paths from the working folder; what a copy lacks of them leads to the original's.
-    setup: a command for a shell, run in each copy.
     """
     for copy in found:
         new = ("worktree", "add", "--quiet", "--force", "--detach", str(copy.root))
         git(copy.original, *new, copy.commit, **token())
-        _complete(copy, links, setup)
+        _complete(copy, links)
 
 
 def token() -> dict[str, str]:
@@ -105,7 +104,7 @@ def _python_path(original: Path, root: Path, below: str) -> str:
     return os.pathsep.join([*found, *([before] if before else [])])
 
 
-def _complete(copy: Copy, links: Sequence[str], setup: str | None) -> None:
+def _complete(copy: Copy, links: Sequence[str]) -> None:
     """Give a copy that was checked out what git has not given it."""
     below = copy.folder.relative_to(copy.root)
     if not copy.folder.is_dir():
@@ -118,11 +117,6 @@ def _complete(copy: Copy, links: Sequence[str], setup: str | None) -> None:
             allowed = f"files and folders in {copy.original} are allowed"
             raise ConfigError("link", link, "there is no such thing", allowed, "correct it")
         _link(source, copy.root / source.relative_to(copy.original))
-    if setup is not None:
-        _set_up(copy, setup)
-    elif (copy.root / ".gitmodules").exists():
-        said = "it has submodules, and its copy is without them; --setup may check them out"
-        print(f"warning: revisions={copy.name}: {said}", file=sys.stderr)
 
 
 def _link(source: Path, target: Path) -> None:
@@ -135,9 +129,18 @@ def _link(source: Path, target: Path) -> None:
             _link(each, target / each.name)
 
 
-def _set_up(copy: Copy, setup: str) -> None:
+def set_up(copy: Copy, variables: Mapping[str, str], setup: str | None) -> None:
+    """Run a line for a shell in a copy; without one warn of what the copy lacks.
+
+    variables: of the command's environment. Raises ConfigError.
+    """
+    if setup is None:
+        if (copy.root / ".gitmodules").exists():
+            said = "it has submodules, and its copy is without them; --setup may check them out"
+            print(f"warning: revisions={copy.name}: {said}", file=sys.stderr)
+        return
     log = Path(f"{copy.root}.setup.log")
-    variables = {**environment(), **copy.variables, **token()}
+    variables = {**environment(), **variables, **token()}
     told = telling(f"the setup of {copy.name}; its output is in {log}")
     with open(log, "wb", opener=opener) as output, told:
         done = subprocess.run(

@@ -26,7 +26,7 @@ from ninefold.tables import code, grid, plain
 from ninefold.types import LEAST_ROUNDS
 
 VERSION = 3  # of the JSON
-QUIETER, FEW = "a quieter machine", "too few rounds"
+QUIETER, FEW, BOUND = "a quieter machine", "too few rounds", "upper bound"
 LINES = 12  # of all that is shown on a terminal
 MARK = "<!-- ninefold bench -->"  # by which a later comment finds the one that it replaces
 
@@ -243,7 +243,7 @@ class Summary:
             elif has_few(times.pair(times.baseline, name)):
                 cells = cells[0], "", FEW
             elif command.leaves_out:
-                cells = *cells[:2], "upper bound"
+                cells = *cells[:2], BOUND
             memory = [f"{peaks[name] / 2**30:.2f}" for _ in of_memory]
             rows.append((name, *rate, wall, *cells, *memory, one_line(command.text)))
         return rows
@@ -327,10 +327,13 @@ class Summary:
 
     def pair_as_data(self, pair: Pair) -> dict[str, Any]:
         """A pair as JSON has it."""
-        few = {"low": None, "high": None, "verdict": FEW} if has_few(pair) else {}
+        command = next(each for each in self.measured.commands if each.name == pair.second)
+        said: dict[str, str | None] = {"verdict": BOUND} if command.leaves_out else {}
+        if has_few(pair):
+            said = {"low": None, "high": None, "verdict": FEW}
         needed = rounds_for_pair(pair, self.measured.options.same)
         sure = {"confidence": self.measured.settings.confidence, "needed": needed}
-        return {**content(pair), **few, **sure}
+        return {**content(pair), **said, **sure}
 
 
 def has_few(pair: Pair | None) -> bool:

@@ -84,6 +84,11 @@ def test_a_command_that_cannot_be_compared_is_one_line(scripts, command, words):
     assert words in line
 
 
+def test_a_step_that_its_module_does_not_have_ends_the_command_at_once(scripts):
+    done = scripts.run("-m", "ninefold", "bench", "--step=steps:stop", FAST, FAST, code=2)
+    assert "its output ends: ninefold bench --step: steps has no stop; " in done.stderr
+
+
 @pytest.mark.slow
 def test_one_command_at_a_time_takes_its_first_step_on_a_gpu(scripts):
     """To begin to use one is refused here, which is as good: what is waited for came before."""

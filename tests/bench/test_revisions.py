@@ -17,8 +17,17 @@ from typing import Any
 
 import pytest
 
+from ninefold.bench.__main__ import parser
+from ninefold.bench.commands import prepared
 from ninefold.bench.guardian import guarded
-from ninefold.bench.revisions import Copy, check_out, cleanup_commands, foreign_code, planned
+from ninefold.bench.revisions import (
+    Copy,
+    check_out,
+    cleanup_commands,
+    foreign_code,
+    planned,
+    set_up,
+)
 from ninefold.errors import ConfigError, ResourceError
 from tests.bench import toy
 from tests.conftest import Shell, wait_until
@@ -56,7 +65,9 @@ def copies(*revisions: str, links: Sequence[str] = (), setup: str | None = None)
     found = planned(revisions, Path("bench/now"))
     with guarded(Path(tempfile.mkdtemp())) as at_end:
         at_end(cleanup_commands(found))
-        check_out(found, links, setup)
+        check_out(found, links)
+        for copy in found:
+            set_up(copy, copy.variables, setup)
         yield found
 
 
@@ -213,6 +224,20 @@ def test_setup_runs_in_each_copy_and_where_it_fails_its_output_is_named(project:
     assert toy.git(project, "worktree", "list").count("\n") == 0
 
 
+def test_setup_runs_in_the_environment_of_its_command_once_all_options_are_right(
+    project: Path,
+) -> None:
+    (project / "env" / "bin").mkdir(parents=True)
+    (project / "env" / "bin" / "python").symlink_to(sys.executable)
+    typed = ["--revisions", "v1", "HEAD", f"--setup=command -v python >> {project}/built"]
+    wrong = parser().read([*typed, "--env=nowhere", "python train.py"])
+    with pytest.raises(ConfigError, match="--env=nowhere: it has no bin/python"), prepared(wrong):
+        pass
+    assert not (project / "built").exists()
+    with prepared(parser().read([*typed, "--env=env", "python train.py"])):
+        assert (project / "built").read_text() == f"{project}/env/bin/python\n" * 2
+
+
 @pytest.mark.parametrize(
     ("name", "error"),
     [
@@ -328,7 +353,7 @@ def test_the_copies_of_a_process_that_was_killed_are_removed(
         "found = planned(['v1', 'HEAD'], Path('bench/now'))\n"
         "with guarded(Path(sys.argv[1])) as at_end:\n"
         "    at_end(cleanup_commands(found))\n"
-        "    check_out(found, [], None)\n"
+        "    check_out(found, [])\n"
         f"    os.kill({victim}, {int(signal.SIGKILL)})\n"
     )
     (tmp_path / "scratch").mkdir()

@@ -357,6 +357,15 @@ def test_a_screen_has_twelve_lines_and_the_details_have_the_rest(trial):
     assert all(f"- {note}" in summary.details() for note in summary.notes)
 
 
+def test_a_command_without_a_part_is_an_upper_bound_in_the_table_and_as_data(trial):
+    for _ in range(3):
+        play(trial, lambda has: 0.05 if has & {"workers=2", "no reading"} else 0.1)
+    summary = summary_of(trial)
+    verdicts = {each["second"]: each["verdict"] for each in summary.data(0)["pairs"]}
+    assert verdicts["no reading"] == "upper bound" != verdicts["workers=2"]
+    assert [row for row in summary.table() if row[0] == "no reading" and "upper bound" in row]
+
+
 def test_steps_that_are_not_counted_are_told_in_one_line_for_all_commands(trial):
     play(trial, lambda has: 0.05 if has & {"workers=2", "no reading"} else 0.1)
     for name in (AS_IT_IS, "workers=2"):

@@ -136,8 +136,11 @@ def uncompiled(method):
 def wrap_step(module, name):
     """Have each return of a function end a step. name: of it, with dots where it is a method."""
     *owners, last = name.split(".")
-    owner = functools.reduce(getattr, owners, module)
-    function = getattr(owner, last)
+    try:
+        owner = functools.reduce(getattr, owners, module)
+        function = getattr(owner, last)
+    except AttributeError:
+        raise SystemExit(f"ninefold bench --step: {module.__name__} has no {name}") from None
     STEPS.lead = STEP
 
     @functools.wraps(function)
