@@ -74,8 +74,8 @@ def decimals_for(smallest: float) -> int:
 
 def decimals_of(unit: str, values: Sequence[float | None]) -> int:
     """Return the decimals of the values of a table, in the unit of a measure."""
-    if unit in ("%", "images"):
-        return 2 if unit == "%" else 0
+    if unit == "%":
+        return 2
     sizes = [abs(value) for value in values if value and math.isfinite(value)]
     return decimals_for(min(sizes, default=1.0))
 

@@ -280,6 +280,7 @@ ASKED_ABOUT = ("parallel", "amp", "dataset", "task", "model", "logger")
 OTHER_MEANINGS = {
     ("bench/strategies", "ddp"), ("checkpoint/store", "none"), ("task/loss", "none"),
     ("extensions/volumes/volumes", "masks"), ("report/data/runs", "folder"),
+    ("answer/gather", "dp"),  # whose wrapper takes time
     *(("report/loop_settings", name) for name in ("dp", "ddp", "default")),
 }  # fmt: skip
 

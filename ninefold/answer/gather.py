@@ -111,9 +111,10 @@ def _wrapper_shows(group: RunGroup, base: Cell, cell: Cell, same: float) -> bool
 
     On a GPU it walks through all parameters and scatters the batch in each step.
     """
+    wrapped = cell.parallel == "dp"
     on_gpu = any(set(run.devices) - {"cpu"} for run in group.completed(cell))
     step = group.step_seconds(base)
-    return on_gpu and step is not None and same * step < WRAPPER
+    return wrapped and on_gpu and step is not None and same * step < WRAPPER
 
 
 def _timings(group: RunGroup, looks: Sequence[Timings]) -> list[Timings]:

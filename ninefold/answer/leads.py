@@ -52,6 +52,10 @@ def _only(found: Decision[StudyFacts], cell: Cell) -> str:
     untimed, planned = facts.sweep.untimed, facts.sweep.planned_cells
     if untimed and len(planned) == 1 + len(untimed):
         return f"Use {use}: all others only repeat its work."
+    return _alone(facts, cell)
+
+
+def _alone(facts: StudyFacts, cell: Cell) -> str:
     return f"Only {facts.label(cell)} was measured: there is nothing to compare it with."
 
 
@@ -86,9 +90,15 @@ def _nothing_named(facts: StudyFacts) -> str:
         return "No answer yet: no run ended well."
     if {*facts.seconds} <= {*facts.unscaled()}:
         return "No answer: float16 without a GradScaler is judged beside fp32; add fp32."
-    if PLAIN not in facts.scores:
+    if {*facts.cells} <= facts.failed.keys():
+        ended = " or ".join(sorted({*facts.failed.values()}))
+        return f"No answer: each configuration has a run that ended as {ended}."
+    if len(facts.cells) == 1:
+        return _alone(facts, facts.cells[0])
+    if PLAIN not in (facts.scores if facts.scored else facts.seconds):
         return NO_BASELINE
-    return f"No answer: no configuration is shown to keep {with_article(facts.group.score)}."
+    kept = f"shown to keep {with_article(facts.group.score)}" if facts.scored else "acceptable"
+    return f"No answer: no configuration is {kept}."
 
 
 def _each(part: Callable[[Cell], str], cells: Iterable[Cell]) -> list[str]:

@@ -17,32 +17,33 @@ from ninefold.tournament.budget import MAX_ROUNDS, MOST_ROUNDS
 from ninefold.types import LEAST_ROUNDS
 
 
-def rounds_for_side(pair: Pair, limit: float) -> int | None:
+def rounds_for_side(pair: Pair, limit: float, made: int) -> int | None:
     """Return how many rounds in all would show on which side of `limit` a speedup is.
 
-    None: more than are made.
+    None: more than are made. made: so far, of which the pair may have less.
     """
     if not pair.speedup or not pair.low or not pair.high or pair.rounds < LEAST_ROUNDS:
         return None
     half = math.log(pair.high / pair.low) / 2
-    return number_needed(pair.rounds, half, abs(math.log(pair.speedup / limit)), MAX_ROUNDS)
+    needed = number_needed(pair.rounds, half, abs(math.log(pair.speedup / limit)), MAX_ROUNDS)
+    return None if needed is None else made - pair.rounds + needed
 
 
-def rounds_for_pair(pair: Pair, same: float) -> int | None:
+def rounds_for_pair(pair: Pair, same: float, made: int) -> int | None:
     """Return how many rounds in all would show that a pair differs, or that it ties within `same`,
-    whichever is nearer; None: more than are made.
+    whichever is nearer; None: more than are made. made: as of `rounds_for_side`.
     """
     if pair.speedup is None:
         return None
     tie = (1 + same) ** math.copysign(1, pair.speedup - 1)
     limit = max(1.0, tie, key=lambda end: abs(math.log((pair.speedup or 1.0) / end)))
-    return rounds_for_side(pair, limit)
+    return rounds_for_side(pair, limit, made)
 
 
-def rounds_for_best(found: Decision[Any]) -> int | None:
+def rounds_for_best(found: Decision[Any], made: int) -> int | None:
     """Return how many rounds in all would show that the one that is named is the best.
 
-    None: more than a study makes, or scores are open.
+    None: more than a study makes, or scores are open. made: so far, of which a pair may have less.
     """
     if found.named is None or found.unscored:
         return None
@@ -53,7 +54,7 @@ def rounds_for_best(found: Decision[Any]) -> int | None:
     ]
     names = list(found.facts.seconds)
     seen, settings = found.facts.comparison.looks[-1]
-    return rounds_needed(names, seen, left, found.named, settings, MOST_ROUNDS)
+    return rounds_needed(names, seen, left, found.named, settings, made, MOST_ROUNDS)
 
 
 def seeds_for_scores(tests: Iterable[Safety], settings: Settings, most: int) -> int | None:

@@ -50,10 +50,11 @@ class NextSteps:
             done = max((test.n for test in tests), default=0)
             open_ = [test for test in tests if test.verdict == OPEN]
             needed = seeds_for_scores(open_, facts.settings, MAX_SEEDS)
-            seeds = needed or min(2 * done, MAX_SEEDS)
+            further = (needed or min(2 * done, MAX_SEEDS)) - done
+            seeds = max(len(sweep.rounds), done) + further  # a run of some may have failed
             would = "would" if needed else "may"
             text = f"Scores are open: {counted(seeds, 'seed')} in all {would} decide them."
-            return self.of_seeds(seeds, text) if seeds > done else None
+            return self.of_seeds(seeds, text) if further > 0 else None
         if found.decided or not facts.timed or found.named is None:
             return None
         return self.of_time(facts, found)
@@ -87,18 +88,21 @@ class NextSteps:
             words = {"study.ask": "[time,score]"}
             return self._step(words, None, "This also compares speed, interleaved.")
         budget = finite(self._setting("time_budget"))
-        if budget is None or (self.folder and sweep.timing_ended == "rounds"):
+        # An extension's answer may be open where the rounds have decided which is the fastest.
+        over = ("rounds",) if found else ("rounds", "decided")
+        if budget is None or (self.folder and sweep.timing_ended in over):
             return None
-        made = counted(len(sweep.timing), "round")
+        done = len(sweep.timing)
+        made = counted(done, "round")
         if not self.folder:
             text = f"{made} were made: a study of twice the time tells more."
             return self._step({"study.time_budget": f"{2 * budget:g}"}, 2 * budget, text)
         # study.time_budget is that of all commands of a study together.
         spent = sweep.timing_seconds / 60
-        each, text = spent / max(len(sweep.timing), 1), "further ones are added to them"
+        each, text = spent / max(done, 1), "further ones are added to them"
         more = max(budget, 2 * each)  # at least two rounds fit
-        if found and (needed := rounds_for_best(found)):
-            more = max(each * (needed - len(sweep.timing)), 2 * each)
+        if found and (needed := rounds_for_best(found, done)):
+            more = max(each * (needed - done), 2 * each)
             text = f"{needed} in all would decide it"
         words = {"study.time_budget": f"{math.ceil(100 * (spent + more)) / 100:g}"}
         return self._step(words, more, f"{made} so far: {text}.")

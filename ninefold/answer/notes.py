@@ -112,7 +112,9 @@ def _whole_batch(facts: StudyFacts) -> str:
     settings = ["parallel.chunks=1"] * any(chunked)
     settings += ["parallel.sync_batchnorm=true"] * (not all(chunked))
     found, score, whole = facts.named(cells), facts.group.score, " or ".join(settings)
-    costs = f"their {score} shows whether that costs anything"
+    costs = f"their {score} would show whether that costs anything"
+    if facts.scored:
+        costs = f"their {score} shows whether that costs anything"
     return f"{found}: {costs} ({whole} uses the whole batch)" if found else ""
 
 

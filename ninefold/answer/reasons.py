@@ -209,10 +209,11 @@ def control_text(facts: StudyFacts) -> str:
     control = facts.comparison.control if facts.asks_time else None
     if control is None:
         return ""
-    doubles = listed_and(list(dict.fromkeys(second.parallel for _, second in control.pairs)))
+    names = list(dict.fromkeys(second.parallel for _, second in control.pairs))
+    same = plural(names, "does the work of none here and is", "do the work of none here and are")
     why = "too few rounds" if control.low is None else f"interval beyond {same_share(facts)}"
     why = "" if control.state in (PASSED, FAILED) else f" ({why})"
-    text = f"A/A test {control.state}{why}: {doubles} does the work of none here and is "
+    text = f"A/A test {control.state}{why}: {listed_and(names)} {same} "
     return text + times_as_fast(control.speedup, control.low, control.high)
 
 
@@ -222,9 +223,7 @@ def check(facts: StudyFacts) -> str:
         return ""
     control, text, same = facts.comparison.control, control_text(facts), same_share(facts)
     if control is None:
-        return (
-            "No two configurations do the same work here, so nothing checks the measurement itself."
-        )
+        return "No A/A control was timed, so nothing checks the measurement itself."
     if control.resolution is None:
         return f"{text}."
     follows = {

@@ -17,6 +17,7 @@ from ninefold.extensions import ANSWERS
 from ninefold.stats.verdicts import OPEN
 from ninefold.study_record import StudyRecord
 from ninefold.tournament.contestant import Look
+from ninefold.types import LEAST_ROUNDS
 
 CLOSE = 0.05  # a share that two configurations of which it is too close to call differ by at most
 FEW, NOISY = "few", "noisy"  # why it is open which is faster: else it is close
@@ -97,11 +98,9 @@ def against(found: Decision[StudyFacts], cell: Cell) -> str:
 
 def _why_open(facts: StudyFacts, cell: Cell, others: Sequence[Cell]) -> str:
     """Why it is open which is faster: too few rounds, too much noise, or hardly a difference."""
-    if facts.few:
+    pairs = [facts.comparison.pair(other, cell) for other in others if other != cell]
+    if facts.few or any(pair is None or pair.rounds < LEAST_ROUNDS for pair in pairs):
         return FEW
-    for other in others:
-        speed = facts.speedup(cell, other) if other != cell else None
-        low, high = (speed.low, speed.high) if speed else (1.0, 1.0)
-        if low is None or high is None or low < 1 - CLOSE or high > 1 + CLOSE:
-            return NOISY
-    return OPEN
+    ends = [end for pair in pairs if pair for end in (pair.low, pair.high)]
+    noisy = any(end is None or not 1 - CLOSE <= end <= 1 + CLOSE for end in ends)
+    return NOISY if noisy else OPEN

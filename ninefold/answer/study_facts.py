@@ -113,11 +113,6 @@ class StudyFacts(Facts):
         return "round" if self.timed else "seed"
 
     @property
-    def left_out(self) -> set[Cell]:
-        """The cells that are ruled out regardless of their times and scores."""
-        return {*self.failed, *self.no_op_of, *self.redundant_scaler_of, *self.other_numerics()}
-
-    @property
     def others_by_round(self) -> float | None:
         """Share of the CPU time that other programs used during turns, 0 to 1, by the record.
 

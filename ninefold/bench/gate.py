@@ -57,7 +57,7 @@ def failure(pair: Pair, allowed: float, minutes: float, what: str = "") -> Failu
             f"at least {shown(least_speedup(allowed))} is allowed, and the interval is {known}",
             "see what changed, or allow more",
         )
-    rounds = rounds_for_side(pair, least_speedup(allowed))
+    rounds = rounds_for_side(pair, least_speedup(allowed), pair.rounds)
     more = f"--minutes {math.ceil(minutes * rounds / pair.rounds)}, " if rounds else ""
     wrong = f"not decided after {counted(pair.rounds, 'round')}"
     do = f"{more}a quieter runner, or more to be allowed"

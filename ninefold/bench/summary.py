@@ -120,7 +120,7 @@ class Summary:
         """What would decide these pairs, or give each as many rounds as that takes."""
         same, done = self.measured.options.same, self.measured.rounds
         rounds = [done + LEAST_ROUNDS - pair.rounds for pair in pairs if has_few(pair)]
-        needed: Sequence[int | None] = rounds or [rounds_for_pair(pair, same) for pair in pairs]
+        needed: Sequence[int | None] = rounds or [rounds_for_pair(p, same, done) for p in pairs]
         known = [number for number in needed if number is not None]
         return f"--minutes {self.minutes_for(max(known)):g}" if known == needed else QUIETER
 
@@ -182,7 +182,7 @@ class Summary:
         if several != one == 1 and pair.speedup and all(seen):
             share = 100 * pair.speedup * one / several
             said += f"; each of its {several} processes does {share:.0f} %"
-        rounds = rounds_for_pair(pair, measured.options.same)
+        rounds = rounds_for_pair(pair, measured.options.same, measured.rounds)
         if pair.verdict in UNDECIDED and rounds:
             return f"{said}; about {rounds} rounds would decide it"
         return said
@@ -331,7 +331,7 @@ class Summary:
         said: dict[str, str | None] = {"verdict": BOUND} if command.leaves_out else {}
         if has_few(pair):
             said = {"low": None, "high": None, "verdict": FEW}
-        needed = rounds_for_pair(pair, self.measured.options.same)
+        needed = rounds_for_pair(pair, self.measured.options.same, self.measured.rounds)
         sure = {"confidence": self.measured.settings.confidence, "needed": needed}
         return {**content(pair), **said, **sure}
 

@@ -98,12 +98,13 @@ def rounds_needed(
     candidates: Sequence[Name],
     lead: Name,
     settings: Settings,
+    made: int,
     most: int,
 ) -> int | None:
     """Return after how many rounds in all `lead` would be shown to be within `same` of the best.
 
-    None: after more than `most`. names, seen, candidates: as of `standing`. It is right in nine of
-    ten cases (benchmarks/log/statistics.md).
+    None: after more than `most`. names, seen, candidates: as of `standing`. made: rounds so far, of
+    which a pair may have less. It is right in nine of ten cases (benchmarks/log/statistics.md).
     """
     row = names.index(lead)
     tests = max(len(candidates) - 1, 1)
@@ -118,12 +119,11 @@ def rounds_needed(
         )
     )
     near = np.log1p(settings.same)
-    needed = [
-        number_needed(int(now[i]), half[i], near - behind[i], most, OF_BEST)
-        for i in map(names.index, candidates)
-        if i != row
-    ]
-    known = [each for each in needed if each is not None]
+    others = [i for i in map(names.index, candidates) if i != row]
+    needed = {
+        i: number_needed(int(now[i]), half[i], near - behind[i], most, OF_BEST) for i in others
+    }
+    known = [made - int(now[i]) + each for i, each in needed.items() if each is not None]
     return max(known, default=None) if len(known) == len(needed) else None
 
 

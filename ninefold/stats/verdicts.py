@@ -30,7 +30,8 @@ class Settings:
     level: the chance of any false verdict on times in a study, and of any on scores
     shares: of the time, at each look at the times, of which the last is this one; none: it is the
         only one that there will be
-    looks: how often the scores are looked at in all, each time at an equal part of the level
+    looks: how often the scores have been looked at, this time included: it has that part of the
+        level
     baseline: the cell whose score the others must reach; None: they are not held against one
     asked: the pairs of times that are tested, others have no verdict but a tie; None: all
     """

@@ -64,7 +64,7 @@ def test_an_error_says_what_is_allowed_and_what_would_decide() -> None:
     )
     undecided = gate.failure(pair(1.0, 0.967, 1.034), 0.03, minutes=3)
     assert isinstance(undecided, Undecided)
-    rounds = rounds_for_side(pair(1.0, 0.967, 1.034), 1 / 1.03)
+    rounds = rounds_for_side(pair(1.0, 0.967, 1.034), 1 / 1.03, made=14)
     assert rounds is not None
     assert str(undecided) == (
         "error: max-slowdown=3%: not decided after 14 rounds; the interval is 0.967 to 1.034; "
@@ -134,7 +134,7 @@ def test_after_the_rounds_that_are_needed_the_same_noise_decides_and_long_before
         return pair(speedup, speedup * math.exp(-half), speedup * math.exp(half), rounds)
 
     assert gate.verdict(after(4), 0.03) == gate.UNDECIDED
-    needed = rounds_for_side(after(4), 1 / 1.03)
+    needed = rounds_for_side(after(4), 1 / 1.03, made=4)
     assert needed is not None
     assert gate.verdict(after(needed), 0.03) == (gate.PASSES if speedup > 1 / 1.03 else gate.FAILS)
     assert gate.verdict(after(math.floor(0.8 * needed)), 0.03) == gate.UNDECIDED

@@ -13,12 +13,13 @@ from ninefold.answer.cell import PLAIN, Cell
 from ninefold.answer.decision import decide
 from ninefold.answer.grouping import groups
 from ninefold.answer.leads import lead
+from ninefold.answer.next_steps import NextSteps
 from ninefold.answer.notes import notes
 from ninefold.answer.reasons import chips
 from ninefold.answer.reasons import reasons as reasons_of
 from ninefold.answer.rounds import is_unfinished
 from ninefold.answer.runs import Point, Run
-from ninefold.answer.study import against
+from ninefold.answer.study import FEW, against
 from ninefold.answer.study_facts import SHORT_WEIGHTS, UNSCALED, StudyFacts
 from ninefold.errors import ConfigError
 from ninefold.report import read, write
@@ -263,6 +264,42 @@ def test_on_a_gpu_a_copy_of_short_steps_is_no_control_and_the_report_says_why():
         "itself takes up to 0.1 ms of a step, which is 0.5 ms long. Longer steps, as of a larger "
         "batch, would make it one."
     )
+
+
+def test_the_control_that_was_asked_for_is_one_of_short_steps_too():
+    """Unlike dp it has no wrapper that takes time."""
+    control = Cell("control", "fp32")
+    runs = [
+        replace(run, devices=["NVIDIA H200"], max_processes=1, no_op=run.parallel == "control")
+        for run in runs_of({NONE: 5.0, control: 5.0, NONE_AUTOCAST: 4.9}, steps=10**4)
+    ]
+    found = evidence(runs).comparison.control
+    assert found is not None
+    assert found.pairs == [(NONE, control)]
+
+
+def test_one_configuration_alone_is_told_as_such_whatever_its_strategy():
+    assert answer_of(runs_of({DDP: 3.0})).lead == (
+        "Only ddp, fp32 was measured: there is nothing to compare it with."
+    )
+    [first, *others] = runs_of({DDP: 3.0})
+    failed = answer_of([replace(first, status="diverged"), *others])
+    assert failed.lead == "No answer: each configuration has a run that ended as diverged."
+
+
+def test_of_times_alone_nobody_is_told_to_lose_a_score_or_that_the_baseline_failed():
+    runs = [run for run in runs_of({NONE: 5.0, DDP: 3.0}) if run.timed]
+    failed = [replace(run, status="failed") if run.round == 0 else run for run in runs]
+    assert answer_of(failed).lead == (
+        "No answer: each configuration has a run that ended as failed."
+    )
+
+
+def test_a_configuration_with_few_rounds_of_its_own_has_too_few_to_tell():
+    runs = runs_of({NONE: 5.0, DDP: 4.9}, noise=0.1)
+    few = [run for run in runs if run.parallel == "none" or not run.timed or run.round < 2]
+    known = evidence(few)
+    assert against(decide(known), DDP) == FEW
 
 
 def test_on_a_gpu_a_copy_of_long_steps_is_a_control():
@@ -524,6 +561,10 @@ def test_what_is_open_after_the_last_timing_round_has_a_command_that_adds_to_it(
     assert recorded.text.endswith(" Put your own path in place of DATASET_ROOT.")
     ended = {**sweep, "timing_ended": "rounds"}
     assert answer_of(runs, Path("x"), sweep=ended).surer is None
+    # The answer of an extension may be open where it is decided which is the fastest.
+    for why, more in (("budget", True), ("decided", False)):
+        steps = NextSteps(StudyRecord.of({**sweep, "timing_ended": why}), "train", "x", False)
+        assert (steps.of_time(evidence(runs)) is not None) == more
 
 
 @pytest.mark.parametrize(("budget", "ends_it"), [(None, False), (13, False), (11, True)])

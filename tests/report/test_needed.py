@@ -31,7 +31,7 @@ def test_the_rounds_that_would_name_the_best_do() -> None:
         seen = after(4)
         found = standing(CELLS, [(seen, Settings())], CELLS)
         left = [cell for cell in CELLS if cell not in found.out]
-        needed = rounds_needed(CELLS, seen, left, found.lead, Settings(), MOST)
+        needed = rounds_needed(CELLS, seen, left, found.lead, Settings(), 4, MOST)
         if not named(seen) and needed:
             given, right = given + 1, right + named(after(needed))
     assert given >= 30

@@ -105,7 +105,7 @@ def _settings(found: Sequence[StudyFacts], target: float, points: Sequence[Point
         epochs_of = to_target(target, points, group.scoring, "epoch").values(group)
         seconds_of = to_target(target, points, group.scoring).values(group)
         for cell, scores in facts.scores.items():
-            if cell not in per_epoch or cell in facts.left_out:
+            if cell not in per_epoch or facts.excluded(cell) is not None:
                 continue
             took, epochs = per_epoch[cell], epochs_of.get(cell, {})
             seconds = seconds_of.get(cell, {})

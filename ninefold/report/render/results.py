@@ -128,7 +128,7 @@ def figures_of(group: Group, key: str, factor: float = 1.0, spread: bool = False
     """Return how a measure is shown. spread: with half of its 95 % interval."""
     units = {info.key: info.unit for info in group.measures}
     means = [mean * factor for cell in group.shown if (mean := cell.mean(key)) is not None]
-    decimals = 0 if units.get(key) in ("bytes", "images") else decimals_of("", means)
+    decimals = 0 if units.get(key) == "bytes" else decimals_of("", means)
 
     def show(cell: CellReport) -> Field:
         found = cell.measures.get(key)
