@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 from ninefold.api.capsule import load
 from ninefold.dataset.arrays import Rows
 from ninefold.dataset.collated import Collated
+from ninefold.dataset.items import generators
 from ninefold.engine.task import Scores
 from ninefold.errors import ConfigError, located
 from ninefold.numbers import counted
@@ -30,9 +31,8 @@ def network(file: str, sha256: str, name: str) -> nn.Module:
     file, sha256: the objects, see `ninefold.api.capsule`. name: of the model, for errors.
     Raises ConfigError if it is no network.
     """
-    seeded = torch.get_rng_state()
-    given, forward = (load(file, sha256, part) for part in ("model", "forward"))
-    torch.set_rng_state(seeded)  # the import of a module may have drawn numbers
+    with generators(0):  # the import of a module may draw numbers
+        given, forward = (load(file, sha256, part) for part in ("model", "forward"))
     try:
         found = given if isinstance(given, nn.Module) else given()
     except Exception as error:

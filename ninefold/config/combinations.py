@@ -320,6 +320,14 @@ REFUSED_COMMANDS = (
         "leave out -m",
         example={"hydra.mode": "MULTIRUN", "resume": "auto"},
     ),
+    Combination(
+        "launch.max_restarts",
+        lambda job: job["launch.max_restarts"] and (job["started_by"] or job["launch.inline"]),
+        "workers that another launcher starts, or that run inline, are not restarted",
+        "0 is allowed with them",
+        "leave it out: torchrun has --max-restarts",
+        example={"launch.max_restarts": 3, "started_by": "torchrun"},
+    ),
     _not_in_turns(
         lambda job: job["hydra/launcher"] != "basic",
         "hydra/launcher={hydra/launcher} may start runs on other hosts",

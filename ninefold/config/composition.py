@@ -156,8 +156,9 @@ def compose(command: str, flags: Namespace) -> Composition:
     mode = RunMode.MULTIRUN if flags.multirun else said or RunMode.RUN
     if said not in (None, mode):
         warnings.warn("-m replaces hydra.mode=RUN by hydra.mode=MULTIRUN", stacklevel=2)
-    if mode != tried:
-        config = composed(mode)  # a sweep may leave out an option that each run is to have
+    if mode != tried:  # a sweep may leave out an option that each run is to have
+        own, given = (), list(flags.overrides)
+        config = composed(mode)
     ConfigLoaderImpl.validate_sweep_overrides_legal(parsed([*given, *own]), mode, from_shell=True)
     if said != mode:
         config.hydra.mode = mode
@@ -190,7 +191,7 @@ def mode_problems(composition: Composition) -> list[Failure]:
 
 def _asked(composition: Composition) -> dict[str, Any]:
     """What a command asks for instead of a run, and what starts it, by key."""
-    keys = ("resume", "launch.inline", "study.ask")
+    keys = ("resume", "launch.inline", "launch.max_restarts", "study.ask")
     found = {key: OmegaConf.select(composition.config, key) for key in keys}
     return found | {
         "hydra.mode": "MULTIRUN" if composition.sweeps else "RUN",

@@ -73,6 +73,20 @@ def fits(text: str, option: str | None) -> bool:
     return keys is None or name.partition(".")[0] in keys
 
 
+def names_gpus(text: str) -> bool:
+    """Return whether an override says on which GPUs a run trains, so that it is not left out."""
+    key, value = key_and_value(text)
+    return key.lstrip("+") == GPUS and value != "null"
+
+
+def other_gpus(value: str) -> ConfigError:
+    """The failure of a strategy that cannot train on the GPUs that parallel.devices names."""
+    wrong = "strategies of one process would train on the first GPU all the same"
+    allowed = "all strategies of a comparison use the same GPUs"
+    do = f"leave it out, and set CUDA_VISIBLE_DEVICES={value.strip('[]').replace(' ', '')}"
+    return ConfigError(GPUS, value, wrong, allowed, do)
+
+
 def of_options(
     jobs: Sequence[Sequence[str]], choice: Callable[[str], str | None]
 ) -> list[list[str]]:
@@ -90,10 +104,6 @@ def of_options(
     own = {text for job in jobs for text in job if is_own(text)}
     own = {text for text in own if any(text in job and fitting(text, job) for job in jobs)}
     left_out = {text for job in jobs for text in job if text in own and not fitting(text, job)}
-    for key, value in map(key_and_value, left_out):
-        if key == GPUS and value != "null":
-            wrong = "strategies of one process would train on the first GPU all the same"
-            allowed = "all strategies of a comparison use the same GPUs"
-            do = f"leave it out, and set CUDA_VISIBLE_DEVICES={value.strip('[]').replace(' ', '')}"
-            raise ConfigError(key, value, wrong, allowed, do)
+    for text in filter(names_gpus, left_out):
+        raise other_gpus(key_and_value(text)[1])
     return [[text for text in job if text not in left_out or fitting(text, job)] for job in jobs]

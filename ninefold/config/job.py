@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold.checkpoint import manifest
 from ninefold.config import combinations, data, options, processes, resume, rules, schema
-from ninefold.config.conf_files import keys_in
+from ninefold.config.conf_files import GPUS, keys_in, other_gpus
 from ninefold.config.configuration import Configuration, Tree
 from ninefold.config.hydra_parts import parsed
 from ninefold.config.resume import Resume
@@ -192,8 +192,20 @@ class Settled(_Job):
 
     @property
     def variant(self) -> list[str]:
-        """The overrides to list in result.json: it has fields of their own for cell and seed."""
-        return variant(self.overrides)
+        """The overrides to list in result.json: it has fields of their own for cell and seed.
+
+        First is what the file of an experiment sets of training and of the strategy.
+        """
+        typed, found = {key_of(text) for text in self.overrides}, list[str]()
+        if self.choices.get("experiments") is not None:
+            left_out = (*OF_MACHINE, *options.marked(NO_EFFECT))
+            for key, value in flat(self.resolved).items():
+                of_training = key in {*schema.TRAIN, "dataset.limit"} or key.startswith("parallel.")
+                if of_training and key not in typed and not schema.is_any_of(key, left_out):
+                    known = options.find(key)
+                    if known and known.default not in (schema.BY_OPTION, value):
+                        found.append(f"{key}={spelled(value)}")
+        return variant([*found, *self.overrides])
 
     def training_examples(self) -> int:
         """The number of training examples. Raises DataError."""
@@ -345,8 +357,10 @@ def _leave_out_keys_of_other_strategies(tree: DictConfig, strategy: Any) -> None
         return
     with open_dict(node):
         for key in list(node):
-            if key not in own and options.find(f"parallel.{key}"):
-                node.pop(key)
+            if key not in own and options.find(name := f"parallel.{key}"):
+                value = node.pop(key)
+                if name == GPUS and value is not None:
+                    raise other_gpus(str(value))
 
 
 def variant(overrides: Sequence[str]) -> list[str]:

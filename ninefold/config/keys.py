@@ -159,7 +159,7 @@ class TrainKeys(Section, kw_only=True):
     """Steps between log points; each waits for the device and costs about 0.3 ms."""
     device: Device = "auto"
     """Device to train on; auto: the GPUs if there are any, cuda:1: GPU 1 alone."""
-    threads: Threads | Literal["auto"] = "auto"
+    threads: Annotated[Threads | Literal["auto"], MAY_CHANGE] = "auto"
     """CPU threads of all processes on a host together; auto: all its cores."""
     profile: Annotated[bool, MAY_CHANGE] = False
     """Record five steps for TensorBoard and Perfetto, and print what limits the run."""

@@ -42,7 +42,9 @@ OF_COMMAND = (
     *("hydra.mode", "hydra.sweep.dir", search_path.SEARCHED),
 )
 PATHS = ("dataset.root", "dataset.cache_dir", "init")  # of one that was typed elsewhere
-ONE_RUN = ("hydra.mode=RUN", "~study", "~report")  # of an experiment that describes a study
+# Of an experiment that describes a study.
+ONE_RUN = ("hydra.mode=RUN", "~study", "~report", "numerics=0")
+SAVES = "checkpoint.every=0"  # after each epoch, where the study needed no weights
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,8 @@ class Stored:
                 return False
             text = word.input_line or ""
             own = conf_files.is_own(text)  # one of some options: of a study of any of these
-            return resumes or not own or conf_files.fits(text, choices.get(group))
+            fits = not own or conf_files.fits(text, choices.get(group))
+            return resumes or fits or conf_files.names_gpus(text)
 
         return [word for word in [*self.words, *(self.of_hydra if resumes else ())] if holds(word)]
 
@@ -145,7 +148,9 @@ def _expanded(arguments: Sequence[str], name: str) -> list[str]:
     if not resumes and (threads := stored.threads) is not None and "threads" not in keys:
         words = [word for word in words if key_of(word) != "threads"] + [f"threads={threads}"]
     if not resumes and STUDIES in map(key_of, words) and not flags.multirun:
-        words += [word for word in ONE_RUN if key_of(word) not in keys]
+        saves = [SAVES] * (select(stored.tree, "checkpoint.every") is None)
+        known = {*keys, *map(key_of, words)}
+        words += [word for word in (*ONE_RUN, *saves) if key_of(word) not in known]
     if places := list(dict.fromkeys(stored.places)):
         mine = search_path.listed(rest)
         before, after = (

@@ -105,6 +105,7 @@ class ImagePreparation:
         if draw is not None and points and not (isinstance(targets, Tensor) and targets.ndim == 2):
             raise self._unmoved("images with targets that are neither labels nor masks")
         if masks:
+            targets = targets.byte() if targets.dtype == torch.bool else targets  # holds void
             corners = None if draw is None else self.mask_corners(draw, inputs.shape)
             targets = self.augmented(targets[:, None], corners, self.outside)[:, 0]
         return self.scaled(self.augmented(inputs, draw)), targets

@@ -117,7 +117,7 @@ def built_dataset(
 
 def network(job: DictConfig) -> nn.Module:
     """The plain model, on the CPU, drawn from the job's seed."""
-    torch.manual_seed(job.seed)  # the same weights on every process
+    seed_generators(job.seed)  # the same network on every process
     return built_network(job)
 
 
@@ -402,6 +402,8 @@ def network_of(at: Setup, data: Data, resume: bool, evaluates: bool) -> Network:
     if isinstance(whole, np.ndarray) and hasattr(task, "require_targets"):
         task.require_targets(train.targets[np.arange(len(train.targets))])
     unused = trial.step(train, data.augment, job.seed, job.batch_size, job.accumulate)
+    if trained is not model:  # it is in PartlyFrozen
+        unused = [name.removeprefix("network.") for name in unused]
     parallel.require_used(unused)
     mean_loss = None
     if context.replicas > 1 and context.rank == 0:

@@ -27,7 +27,8 @@ def made(folder: Path, *words: str, root: str | None = None, **runtime: Any) -> 
         },
         "runtime": {"cwd": "/there", "config_sources": [], "choices": CHOICES, **runtime},
     }
-    tree = {"hydra": settings, "dataset": {"root": root}, "init": None}
+    known = {"dataset": {"root": root}, "init": None, "checkpoint": {"every": 0}}
+    tree = {"hydra": settings, **known}
     (folder / "multirun.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(tree)))
     return folder
 
@@ -72,10 +73,23 @@ def test_the_answer_of_a_study_from_a_file_is_a_job_with_whatever_strategy(tmp_p
         assert not problems(asked(config, config.hydra))
 
 
+def test_gpus_of_a_study_are_not_dropped_for_a_strategy_of_one_process(tmp_path):
+    folder = made(tmp_path, "parallel=dp,ddp", "parallel.devices=[2,3]")
+    assert words_of(folder, "parallel=none") == ["parallel.devices=[2,3]"]  # which is refused
+
+
+def test_a_study_that_kept_no_weights_is_trained_with_some(tmp_path):
+    folder = made(tmp_path, "experiments=alexnet_cifar10")
+    (tree := OmegaConf.load(folder / "multirun.yaml")).checkpoint = {"every": None}
+    OmegaConf.save(tree, folder / "multirun.yaml")
+    assert words_of(folder)[-1] == "checkpoint.every=0"
+    assert "checkpoint.every=0" not in words_of(folder, "checkpoint.every=null")
+
+
 def test_an_experiment_makes_one_run_but_in_a_sweep(tmp_path):
     folder = made(tmp_path, "experiments=nine_way")
     assert words_of(folder) == [
-        "experiments=nine_way", "hydra.mode=RUN", "~study", "~report"
+        "experiments=nine_way", "hydra.mode=RUN", "~study", "~report", "numerics=0",
     ]  # fmt: skip
     assert words_of(folder, "-m") == ["experiments=nine_way"]
 

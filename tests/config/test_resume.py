@@ -15,6 +15,7 @@ from ninefold.config.configuration import Configuration
 from ninefold.config.schema import is_any_of
 from ninefold.config.untrusted import for_evaluation
 from ninefold.errors import CheckpointError
+from ninefold.machine import cores
 from tests.conftest import Shell, metrics, only_run, result
 from tests.faults.runs import one_after_another
 from tests.launch.test_per_rank import ends_of
@@ -106,12 +107,15 @@ def test_auto_finds_the_newest_unfinished_run_of_this_job_and_no_other(shell, be
 def test_auto_goes_on_where_the_ranks_are_started_one_by_one(shell, begun):
     run = copied(begun, "ddp", shell.folder / "outputs" / "runs" / "ddp")
     interrupted(run)
+    job = (run / "config.yaml").read_text()  # of a machine with other cores
+    (run / "config.yaml").write_text(re.sub(r"^threads: \d+", "threads: 77", job, flags=re.M))
     rank = {"argv": [*JOB, "parallel=ddp", "resume=auto", "max_steps=4"]}
     ends = ends_of(shell, {"auto": {"ranks": [rank, rank]}})["auto"]
     assert [each["code"] for each in ends] == [0, 0], ends
     said = "".join(each["stdout"] for each in ends)
     assert said.count("resume=auto: resuming") == 1
     assert (only_run(shell.folder), result(run)["steps"]) == (run, 4)
+    assert stored(run)["threads"] == cores()
 
 
 def test_a_job_that_slurm_requeued_goes_on_in_its_folder(shell, begun):

@@ -169,6 +169,14 @@ def test_the_input_size_of_a_model_never_touches_the_truth():
     assert torch.equal(targets, truth)
 
 
+def test_a_crop_leaves_void_in_a_mask_of_booleans_too():
+    prepare = ImagePreparation(channels=None, crop=4, outside=VOID)
+    images, masks = torch.ones(8, 3, 6, 6), torch.ones(8, 6, 6, dtype=torch.bool)
+    (draw,) = prepare.draws(0, 0, np.arange(8)[None], images.shape, torch.device("cpu"))
+    _, found = prepare(images, masks, draw)
+    assert {*found.unique().tolist()} == {1, VOID}
+
+
 def test_void_may_be_a_class_that_was_chosen(root):
     """As the 0 of masks that count their classes from 1."""
     mask_as(root, lambda mask: Image.fromarray(np.asarray(mask) % 3))

@@ -1,6 +1,7 @@
 """A run of one's own code is evaluated and resumed by one word; no stranger's without."""
 
 import json
+import random
 import re
 import shutil
 from pathlib import Path
@@ -13,7 +14,7 @@ from torch import nn
 
 from ninefold.checkpoint.store import read
 from ninefold.errors import ConfigError
-from ninefold.train.build import built_network
+from ninefold.train.build import built_network, network
 from tests.conftest import ROOT, Shell, result
 from tests.faults.refusals import refused
 
@@ -219,6 +220,26 @@ class Kept(nn.Linear):
 
     def get_extra_state(self) -> dict[str, int]:
         return {"version": 3}
+
+
+class Drawn(torch.nn.Linear):
+    """Draws from the generators that are not torch's."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+        self.drawn = random.random(), float(np.random.rand())
+
+
+def test_a_network_that_draws_from_any_generator_is_the_same_with_the_same_seed():
+    def drawn(seed: int) -> tuple[float, float]:
+        net = {"_target_": f"{__name__}.Drawn"}
+        made = network(OmegaConf.create({"seed": seed, "model": {"net": net}, "choices": {}}))
+        assert isinstance(made, Drawn)
+        return made.drawn
+
+    assert drawn(0) == drawn(0)
+    assert drawn(0)[0] != drawn(1)[0]
+    assert drawn(0)[1] != drawn(1)[1]
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,12 @@ from torch import nn
 
 from ninefold.answer.cell import PLAIN
 from ninefold.api.answer import Answer
+from ninefold.config.job import asked, check
 from ninefold.config.options import option_keys
 from ninefold.config.schema import KEYS
 from ninefold.engine.amp import Amp
 from ninefold.errors import ConfigError
+from ninefold.launch.command import composed
 from ninefold.report.loop_settings import CAST, loop_of
 from tests.conftest import ROOT, Shell
 from tests.report.made import runs_of
@@ -36,6 +38,22 @@ def test_an_answer_returns_what_its_report_prints_for_ones_own_loop() -> None:
 
 
 RUN = runs_of({PLAIN: 1.0})[0]
+
+
+def test_what_the_file_of_an_experiment_sets_is_among_the_overrides_of_its_runs():
+    of_ddp = {"find_unused_parameters": True}
+    file = {"accumulate": 2, "epochs": 3, "threads": 1, "parallel": of_ddp}
+    words = ("experiments=nine_way", "hydra.mode=RUN", "parallel=ddp", "clip_grad_norm=1")
+    config = composed(words, "")
+    config.merge_with(file)  # as Hydra merges it
+    job = check(asked(config, config.hydra)).settle()
+    assert {*job.variant} > {
+        "clip_grad_norm=1", "accumulate=2", "parallel.find_unused_parameters=true",
+    }  # fmt: skip
+    of_fields = ("epochs", "threads", "parallel.processes")  # that a result has
+    assert not [word for word in job.variant if word.startswith(of_fields)]
+
+
 GPU = replace(RUN, devices=["H200"], dtype="float32")
 DDP = replace(RUN, parallel="ddp", processes=2, batch_size=16)
 

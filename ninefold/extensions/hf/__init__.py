@@ -147,7 +147,8 @@ class HF(Dataset):
             datasets.disable_progress_bars()
         # What the environment says at first; otherwise only a download may ask anything of the hub.
         offline = not fetch or os.environ.get("HF_HUB_OFFLINE", "0").upper() in TRUE
-        huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = offline
+        hub, before = huggingface_hub.constants, huggingface_hub.constants.HF_HUB_OFFLINE
+        hub.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = offline
         try:
             return self._from_hub(datasets) if self.root is None else self._from_root(datasets)
         except Failure:
@@ -167,6 +168,8 @@ class HF(Dataset):
                 "what save_to_disk writes, parquet files and datasets of the hub are read",
                 "write it again" if self.name is None else "fetch it elsewhere: dataset.root",
             ) from error
+        finally:  # a model's weights may be fetched
+            hub.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = before
 
     def _from_hub(self, datasets: Any) -> Mapping[str, Any]:
         assert self.name is not None

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import huggingface_hub
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -39,6 +40,14 @@ def table(
     features = datasets.Features({"img": datasets.Image(), "label": label})
     columns = {"img": list(map(png, images)), "label": labels}
     return datasets.Dataset.from_dict(columns, features=features)
+
+
+def test_whether_the_hub_may_be_asked_is_as_before_once_a_dataset_is_read(tmp_path):
+    """The weights of a network may be fetched from it afterwards."""
+    splits().save_to_disk(tmp_path / "saved")
+    before = huggingface_hub.constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
+    HF(str(tmp_path / "saved"), image="img").load("train")
+    assert before == (huggingface_hub.constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE)
 
 
 def splits(names: list[str] | None = NAMES) -> datasets.DatasetDict:
