@@ -83,9 +83,12 @@ class Study:
         """Make the planned runs that are still missing."""
         self._recording.write()
         self._screen.begin([cell.name for cell in self._plan.cells])
-        if self._timing is not None and (control := self._plan.control) is not None:
-            first = self._plan.cells[0].name
-            self._screen.note(f"and {control.name}, a copy of {first}, for the A/A test")
+        if self._timing is not None and self._recording.settings["study"]["control"]:
+            control, first = self._plan.control, self._plan.cells[0].name
+            said = "no A/A control: it is a first configuration with parallel=none, once more"
+            if control is not None:
+                said = f"and {control.name}, a copy of {first}, for the A/A test"
+            self._screen.note(said)
         try:
             if self._timing is not None:
                 self._timing.run()

@@ -38,6 +38,7 @@ def train(spec: RunSpec, stop: Stop) -> None:
         if run.context.device.type == "cuda":  # processes queue steps, and so run ahead of others
             stop.only_at_log_points()
         notes = facts(spec, run)
+        run.state.origin.extend(spec.notes)  # which hold for all that it is resumed from, too
         began_at = run.state.step
         if run.context.rank == 0:
             announce(run, notes)

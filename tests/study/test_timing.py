@@ -182,6 +182,12 @@ def test_all_are_timed_and_trained_with_one_thread_where_that_is_faster_and_the_
     assert sweep["timing_threads"] == (1 if told else None)
 
 
+@pytest.mark.slow
+def test_a_control_that_cannot_be_is_told(timed):
+    done = timed.train(*study("study.control=true", "study.ask=[time]", "parallel=ddp,dp"))
+    assert "\nno A/A control: it is a first configuration with parallel=none, " in done.stdout
+
+
 def test_the_control_of_a_study_is_timed_beside_what_it_repeats_and_not_trained(timed):
     given = ["study.control=true", "study.ask=[time,score]", "max_steps=2", "parallel=none,ddp"]
     done = timed.train(*study(*given), code=0)
