@@ -150,7 +150,8 @@ class Result:
     load: how busy each of these devices was in training steps. Of a GPU, by its driver, the share
         of time in which any kernel ran; of a CPU's processes the CPU seconds of each in a second,
         threads that read included. Empty: not known, or steps took less than a second in all.
-    overrides: overrides of the command line other than cell, seed and paths.
+    overrides: of the command line, and what the file of an experiment sets of training, other than
+        cell, seed and paths.
     """
 
     status: str

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable
 
 from ninefold.answer.cell import BASELINE, PLAIN, Cell
 from ninefold.answer.decision import Decision
+from ninefold.answer.rounds import STOPPED
 from ninefold.answer.study_facts import StudyFacts
 from ninefold.numbers import capitalized, number, with_article
 from ninefold.stats.verdicts import OPEN
 
 FEW_LEFT = 3  # configurations at most, of which it is told what all of them share
 LEFT_OUT = "left out"  # of a score
+FIX = "Fix what failed and run it again."
 NO_BASELINE = f"No answer yet: {BASELINE} has no run that ended well."
 
 
@@ -63,7 +65,7 @@ def _open(found: Decision[StudyFacts]) -> str:
     """What keeps it from being decided."""
     facts, left = found.facts, found.may_be
     if found.named is None:
-        return _nothing_named(facts)
+        return nothing_named(facts)[0]
     if found.unscored:
         score, names = with_article(facts.group.score), facts.labels(found.unscored)
         if len(found.unscored) == 1:
@@ -84,21 +86,29 @@ def _open(found: Decision[StudyFacts]) -> str:
     return f"Not decided: {of} may be the fastest."
 
 
-def _nothing_named(facts: StudyFacts) -> str:
-    """Why no configuration may be named."""
+def nothing_named(facts: StudyFacts) -> tuple[str, str]:
+    """Return why no configuration may be named, and what to do; empty: see why each is left out."""
+    run = f"run it with parallel={PLAIN.parallel} amp={PLAIN.amp}."
     if not facts.seconds:
-        return "No answer yet: no run ended well."
-    if {*facts.seconds} <= {*facts.unscaled()}:
-        return "No answer: float16 without a GradScaler is judged beside fp32; add fp32."
+        return "No answer yet: no run ended well.", FIX
+    if {*facts.seconds} <= {*facts.unscaled()} and PLAIN not in facts.cells:
+        said = "No answer: float16 without a GradScaler is judged beside fp32; add fp32."
+        return said, capitalized(run)
     if {*facts.cells} <= facts.failed.keys():
-        ended = " or ".join(sorted({*facts.failed.values()}))
-        return f"No answer: each configuration has a run that ended as {ended}."
+        if {*STOPPED} & {*facts.failed.values()}:
+            return "No answer yet: the study is not finished.", "Resume it."
+        whose = "each configuration" if len(facts.cells) > 1 else facts.label(facts.cells[0])
+        ended = facts.failed[facts.cells[0]]
+        return f"No answer: {whose} has a run that ended as {ended}.", FIX
     if len(facts.cells) == 1:
-        return _alone(facts, facts.cells[0])
+        return _alone(facts, facts.cells[0]), "Values of a key are compared: parallel=none,ddp."
     if PLAIN not in (facts.scores if facts.scored else facts.seconds):
-        return NO_BASELINE
-    kept = f"shown to keep {with_article(facts.group.score)}" if facts.scored else "acceptable"
-    return f"No answer: no configuration is {kept}."
+        what = f"The {facts.group.score if facts.scored else 'time'} of the others"
+        return NO_BASELINE, f"{what} is compared with that of {facts.label(PLAIN)}: {run}"
+    if facts.scored:
+        score = with_article(facts.group.score)
+        return f"No answer: no configuration is shown to keep {score}.", "More seeds may show it."
+    return "No answer: no configuration is acceptable.", ""
 
 
 def _each(part: Callable[[Cell], str], cells: Iterable[Cell]) -> list[str]:

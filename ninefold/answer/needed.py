@@ -25,8 +25,8 @@ def rounds_for_side(pair: Pair, limit: float, made: int) -> int | None:
     if not pair.speedup or not pair.low or not pair.high or pair.rounds < LEAST_ROUNDS:
         return None
     half = math.log(pair.high / pair.low) / 2
-    needed = number_needed(pair.rounds, half, abs(math.log(pair.speedup / limit)), MAX_ROUNDS)
-    return None if needed is None else made - pair.rounds + needed
+    distance = abs(math.log(pair.speedup / limit))
+    return number_needed(pair.rounds, half, distance, MAX_ROUNDS, made=made)
 
 
 def rounds_for_pair(pair: Pair, same: float, made: int) -> int | None:
@@ -57,14 +57,19 @@ def rounds_for_best(found: Decision[Any], made: int) -> int | None:
     return rounds_needed(names, seen, left, found.named, settings, made, MOST_ROUNDS)
 
 
-def seeds_for_scores(tests: Iterable[Safety], settings: Settings, most: int) -> int | None:
-    """Return how many seeds in all would show that these keep the score; None: `most` do not."""
+def seeds_for_scores(
+    tests: Iterable[Safety], settings: Settings, made: int, most: int
+) -> int | None:
+    """Return how many seeds in all would show that these keep the score; None: `most` do not.
+
+    made: so far, of which a test may have less.
+    """
     sign, needed = 1 if settings.better == "more" else -1, 0
     for test in tests:
         if test.difference is None or test.low is None:
             return None
         half, room = abs(test.difference - test.low), sign * test.difference + settings.margin
-        found = number_needed(test.n, half, room, most, OF_SEEDS)
+        found = number_needed(test.n, half, room, most, OF_SEEDS, made)
         if found is None:
             return None
         needed = max(needed, found)

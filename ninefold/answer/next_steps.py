@@ -47,14 +47,14 @@ class NextSteps:
         asked = found.unscored if facts.asks_time else facts.open_scores
         if facts.scored and asked:
             tests = [test for test in facts.comparison.safety if test.cell in asked]
-            done = max((test.n for test in tests), default=0)
+            measured = max((test.n for test in tests), default=0)
+            done = max(measured, len(sweep.rounds))
             open_ = [test for test in tests if test.verdict == OPEN]
-            needed = seeds_for_scores(open_, facts.settings, MAX_SEEDS)
-            further = (needed or min(2 * done, MAX_SEEDS)) - done
-            seeds = max(len(sweep.rounds), done) + further  # a run of some may have failed
+            needed = seeds_for_scores(open_, facts.settings, done, MAX_SEEDS)
+            seeds = needed or min(2 * done, MAX_SEEDS)
             would = "would" if needed else "may"
             text = f"Scores are open: {counted(seeds, 'seed')} in all {would} decide them."
-            return self.of_seeds(seeds, text) if further > 0 else None
+            return self.of_seeds(seeds, text) if seeds > done and measured else None
         if found.decided or not facts.timed or found.named is None:
             return None
         return self.of_time(facts, found)
@@ -88,10 +88,10 @@ class NextSteps:
             words = {"study.ask": "[time,score]"}
             return self._step(words, None, "This also compares speed, interleaved.")
         budget = finite(self._setting("time_budget"))
-        # An extension's answer may be open where the rounds have decided which is the fastest.
-        over = ("rounds",) if found else ("rounds", "decided")
-        if budget is None or (self.folder and sweep.timing_ended in over):
+        if budget is None or (self.folder and sweep.timing_ended == "rounds"):
             return None
+        if found is None and sweep.timing_ended == "decided":
+            return None  # an extension's answer is open, and which is the fastest is not
         done = len(sweep.timing)
         made = counted(done, "round")
         if not self.folder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ninefold.answer.answer import Chip, Compared
 from ninefold.answer.cell import PLAIN, Cell
 from ninefold.answer.decision import Decision
-from ninefold.answer.leads import compared_by_score, same_share, verdict_of_score
+from ninefold.answer.leads import compared_by_score, nothing_named, same_share, verdict_of_score
 from ninefold.answer.study_facts import (
     FAILED_RUN,
     NEEDLESS,
@@ -99,7 +99,8 @@ def reasons(found: Decision[StudyFacts]) -> list[str]:
     """Return what the lead rests on."""
     facts, cell = found.facts, found.named
     if cell is None:
-        return [_what_to_do(facts)]
+        _, do = nothing_named(facts)
+        return [do] if do else _exclusions(facts)
     seconds = estimate(facts.seconds[cell])
     took = f"{three_digits(seconds.mean or 0.0)} s per epoch ({_uncertainty(seconds, facts.unit)})"
     said = [f"{facts.label(cell)} takes {took}."]
@@ -116,18 +117,6 @@ def reasons(found: Decision[StudyFacts]) -> list[str]:
     if len(found.rivals) > 1:
         said.append(_acceptable(facts))
     return said
-
-
-def _what_to_do(facts: StudyFacts) -> str:
-    """What to do where no configuration may be named."""
-    if not facts.seconds:
-        return "Fix what failed and run it again."
-    if PLAIN in facts.scores:
-        return "More seeds may show it."
-    return (
-        f"The {facts.group.score} of the others is compared with that of {facts.label(PLAIN)}: "
-        f"run it with parallel={PLAIN.parallel} amp={PLAIN.amp}."
-    )
 
 
 def _over_plain(found: Decision[StudyFacts], speed: Compared) -> str:

@@ -31,7 +31,7 @@ def network(file: str, sha256: str, name: str) -> nn.Module:
     file, sha256: the objects, see `ninefold.api.capsule`. name: of the model, for errors.
     Raises ConfigError if it is no network.
     """
-    with generators(0):  # the import of a module may draw numbers
+    with generators(torch.initial_seed() % 2**32):  # the import of a module may draw numbers
         given, forward = (load(file, sha256, part) for part in ("model", "forward"))
     try:
         found = given if isinstance(given, nn.Module) else given()

@@ -49,6 +49,7 @@ def prepared(asked: Namespace, least: int = 2) -> Iterator[tuple[Path, list[Comm
         for command in commands:  # now, as it may take minutes: all options are known to be right
             if command.copy:
                 set_up(command.copy, command.variables, asked.setup)
+                require_folder(command.folder)  # that it may have made
         yield keep, commands
 
 
@@ -133,13 +134,18 @@ def finished(given: list[Command], asked: Namespace, least: int) -> list[Command
 def folder_of(command: Command, cwd: str | None) -> Path:
     """The folder that a command runs in. Raises ConfigError."""
     folder, copy = command.folder / (cwd or ""), command.copy
-    if not folder.is_dir():
-        wrong, needed = "there is no such folder", "one that is there is needed"
-        raise ConfigError("--cwd", folder, wrong, needed, "make it, or correct it")
+    if not copy:
+        require_folder(folder)
     if cwd and copy and not folder.resolve().is_relative_to(copy.root.resolve()):
         wrong, allowed = "all revisions would run in it", "a folder of the repository is allowed"
         raise ConfigError("--cwd", cwd, wrong, allowed, "name it from the working folder")
     return folder
+
+
+def require_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        wrong, needed = "there is no such folder", "one that is there is needed"
+        raise ConfigError("--cwd", folder, wrong, needed, "make it, or correct it")
 
 
 def environment(command: Command, venv: str) -> dict[str, str]:

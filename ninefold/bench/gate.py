@@ -44,8 +44,10 @@ def clause(pair: Pair, allowed: float, settings: Settings, what: str = "") -> st
     return f"{found} ({sure})"
 
 
-def failure(pair: Pair, allowed: float, minutes: float, what: str = "") -> Failure | None:
-    """What ends a gate that does not pass. minutes: those that its rounds took."""
+def failure(
+    pair: Pair, allowed: float, minutes: float, made: int, what: str = ""
+) -> Failure | None:
+    """What ends a gate that does not pass. minutes: that took the rounds that were made."""
     share, state, known = f"{100 * allowed:g}%", verdict(pair, allowed), interval(pair)
     if state == PASSES:
         return None
@@ -57,9 +59,9 @@ def failure(pair: Pair, allowed: float, minutes: float, what: str = "") -> Failu
             f"at least {shown(least_speedup(allowed))} is allowed, and the interval is {known}",
             "see what changed, or allow more",
         )
-    rounds = rounds_for_side(pair, least_speedup(allowed), pair.rounds)
-    more = f"--minutes {math.ceil(minutes * rounds / pair.rounds)}, " if rounds else ""
-    wrong = f"not decided after {counted(pair.rounds, 'round')}"
+    rounds = rounds_for_side(pair, least_speedup(allowed), made)
+    more = f"--minutes {math.ceil(minutes * rounds / made)}, " if rounds else ""
+    wrong = f"not decided after {counted(made, 'round')}"
     do = f"{more}a quieter runner, or more to be allowed"
     return Undecided("max-slowdown", share, wrong, f"the interval is {known}", do)
 

@@ -213,7 +213,7 @@ class Summary:
             yield Undecided("minutes", f"{options.minutes:g}", *self.too_few, self.next_step)
         if options.allowed is not None:
             minutes, pair = measured.seconds / 60, self.times.pairs[0]
-            yield gate.failure(pair, options.allowed, minutes, measured.what)
+            yield gate.failure(pair, options.allowed, minutes, measured.rounds, measured.what)
         if options.allowed_memory is not None:
             yield gate.memory_failure(measured.memory_pair, options.allowed_memory)
 

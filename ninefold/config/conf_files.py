@@ -74,16 +74,18 @@ def fits(text: str, option: str | None) -> bool:
 
 
 def names_gpus(text: str) -> bool:
-    """Return whether an override says on which GPUs a run trains, so that it is not left out."""
+    """Return whether an override has a run train on other GPUs than the first, so that it is not
+    left out."""
     key, value = key_and_value(text)
-    return key.lstrip("+") == GPUS and value != "null"
+    return key.lstrip("+") == GPUS and value not in ("null", "[0]")
 
 
 def other_gpus(value: str) -> ConfigError:
-    """The failure of a strategy that cannot train on the GPUs that parallel.devices names."""
+    """The failure of a strategy that has no key for the GPUs that parallel.devices names."""
     wrong = "strategies of one process would train on the first GPU all the same"
     allowed = "all strategies of a comparison use the same GPUs"
-    do = f"leave it out, and set CUDA_VISIBLE_DEVICES={value.strip('[]').replace(' ', '')}"
+    visible = value.strip("[]").replace(" ", "")
+    do = f"leave it out (with like= type the other words), and set CUDA_VISIBLE_DEVICES={visible}"
     return ConfigError(GPUS, value, wrong, allowed, do)
 
 

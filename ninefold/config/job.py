@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold.checkpoint import manifest
 from ninefold.config import combinations, data, options, processes, resume, rules, schema
-from ninefold.config.conf_files import GPUS, keys_in, other_gpus
+from ninefold.config.conf_files import GPUS, keys_in, names_gpus, other_gpus
 from ninefold.config.configuration import Configuration, Tree
 from ninefold.config.hydra_parts import parsed
 from ninefold.config.resume import Resume
@@ -29,6 +29,8 @@ from ninefold.places import see
 from ninefold.types import MAY_CHANGE, NO_EFFECT, spelled
 from ninefold.words import key_of
 
+# Keys of training that a loop of one's own does not need to train alike; `init` is a path.
+OF_NO_LOOP = ("init", "numerics", "log_every", "checkpoint", "clock", "device")
 OF_MACHINE = ("threads", "parallel.processes")  # it determines their values where they are auto
 KEYS_FROM_DATA = ("classes", "shape")  # of a dataset: the data may say them where they are null
 # Keys and groups that result.json has as fields.
@@ -83,12 +85,16 @@ class Asked(_Job):
         open_keys = [key for key in KEYS_FROM_DATA if dataset.get(key, 0) is None]
         said = {f"dataset.{key}": resume.select(before, f"dataset.{key}") for key in open_keys}
         now = self.config.completed(said).frozen
-        automatic = [key for key in OF_MACHINE if resume.select(self.resolved, key) == "auto"]
         return schema.differences(
             {**before, "choices": run.choices},
             {**now, "choices": self.choices},
-            (*options.marked(NO_EFFECT), "choices.logger", *automatic),
+            (*options.marked(NO_EFFECT), "choices.logger", *self.automatic),
         )
+
+    @property
+    def automatic(self) -> list[str]:
+        """The keys whose values are the machine's."""
+        return [key for key in OF_MACHINE if resume.select(self.resolved, key) == "auto"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,12 +202,13 @@ class Settled(_Job):
 
         First is what the file of an experiment sets of training and of the strategy.
         """
-        typed, found = {key_of(text) for text in self.overrides}, list[str]()
+        typed = {*map(key_of, self.overrides)} - {*schema.GROUPS}
+        found = list[str]()
         if self.choices.get("experiments") is not None:
-            left_out = (*OF_MACHINE, *options.marked(NO_EFFECT))
+            left_out = (*typed, *OF_MACHINE, *OF_NO_LOOP, *options.marked(NO_EFFECT))
             for key, value in flat(self.resolved).items():
                 of_training = key in {*schema.TRAIN, "dataset.limit"} or key.startswith("parallel.")
-                if of_training and key not in typed and not schema.is_any_of(key, left_out):
+                if of_training and not schema.is_any_of(key, left_out):
                     known = options.find(key)
                     if known and known.default not in (schema.BY_OPTION, value):
                         found.append(f"{key}={spelled(value)}")
@@ -299,7 +306,8 @@ def settle(job: Checked, root: Path) -> Settled:
     settled = job.settle()
     if job.resume != resume.AUTO:
         return settled
-    run = resume.newest_unfinished(root, settled.config, job.choices)
+    automatic = job.asked.automatic
+    run = resume.newest_unfinished(root, settled.config, job.choices, automatic)
     if run is None:
         print(f"resume=auto: no unfinished run of this job under {root}, starting one")
         return replace(settled, resume=None)
@@ -359,7 +367,7 @@ def _leave_out_keys_of_other_strategies(tree: DictConfig, strategy: Any) -> None
         for key in list(node):
             if key not in own and options.find(name := f"parallel.{key}"):
                 value = node.pop(key)
-                if name == GPUS and value is not None:
+                if name == GPUS and names_gpus(f"{GPUS}={spelled(value)}"):
                     raise other_gpus(str(value))
 
 

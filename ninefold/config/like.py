@@ -31,9 +31,10 @@ from ninefold.errors import ConfigError, error_text
 from ninefold.files import read_json, read_text
 from ninefold.study_record import FILE as STUDY
 from ninefold.study_record import StudyRecord
-from ninefold.words import as_text, as_value, key_of
+from ninefold.words import as_text, as_value, key_and_value, key_of
 
 KEY, RESUMED = "like", "study.resume"
+SWEEP = "multirun.yaml"  # of the composed configuration, in the folder of a study
 # What was for that one study or run alone.
 LEFT_OUT = ("hydra", "resume", "numerics", "profile", "dataset.download", *rules.COMMAND_SECTIONS)
 # What was for that one command alone, of those that go on with a study.
@@ -68,7 +69,8 @@ class Stored:
     def kept(self, given: Sequence[Override], resumes: bool = False) -> list[Override]:
         """The words that hold beside those of a command, which replaces its own.
 
-        resumes: whether it goes on with the study, so that they include what was swept.
+        resumes: whether it goes on with the study, so that they include what was swept. Raises
+        ConfigError for GPUs that the command's strategy would not use.
         """
         keys = {_key(each) for each in given}
         chosen = {key: _option(each) for each in given if (key := _key(each)) in self.options}
@@ -84,8 +86,11 @@ class Stored:
                 return False
             text = word.input_line or ""
             own = conf_files.is_own(text)  # one of some options: of a study of any of these
-            fits = not own or conf_files.fits(text, choices.get(group))
-            return resumes or fits or conf_files.names_gpus(text)
+            if resumes or not own or conf_files.fits(text, choices.get(group)):
+                return True
+            if conf_files.names_gpus(text):
+                raise conf_files.other_gpus(key_and_value(text)[1])
+            return False
 
         return [word for word in [*self.words, *(self.of_hydra if resumes else ())] if holds(word)]
 
@@ -100,6 +105,10 @@ class Stored:
             if not os.path.isabs(os.path.expanduser(path)):
                 found[key] = str(self.typed_in / path)
         return found
+
+    @property
+    def of_study(self) -> bool:
+        return (self.folder / SWEEP).exists()
 
     @property
     def threads(self) -> int | None:
@@ -148,9 +157,10 @@ def _expanded(arguments: Sequence[str], name: str) -> list[str]:
     if not resumes and (threads := stored.threads) is not None and "threads" not in keys:
         words = [word for word in words if key_of(word) != "threads"] + [f"threads={threads}"]
     if not resumes and STUDIES in map(key_of, words) and not flags.multirun:
-        saves = [SAVES] * (select(stored.tree, "checkpoint.every") is None)
-        known = {*keys, *map(key_of, words)}
-        words += [word for word in (*ONE_RUN, *saves) if key_of(word) not in known]
+        words += [word for word in ONE_RUN if key_of(word) not in {*keys, *map(key_of, words)}]
+    unsaved = stored.of_study and select(stored.tree, "checkpoint.every") is None
+    if unsaved and key_of(SAVES) not in keys and not (resumes or flags.multirun):
+        words = [word for word in words if key_of(word) != key_of(SAVES)] + [SAVES]
     if places := list(dict.fromkeys(stored.places)):
         mine = search_path.listed(rest)
         before, after = (
@@ -173,7 +183,7 @@ def read(folder: Path, name: str = KEY) -> Stored:
     try:
         return _read(folder)
     except Exception as error:  # anybody may have written it, and any value may be of any kind
-        nothing = not (folder / ".hydra").is_dir() and not (folder / "multirun.yaml").exists()
+        nothing = not (folder / ".hydra").is_dir() and not (folder / SWEEP).exists()
         unread = f"what it holds cannot be read ({error_text(error)})"
         wrong = "no study and no run is there" if nothing else unread
         allowed = "the folder of a study or a run, below outputs/, is allowed"
@@ -181,8 +191,8 @@ def read(folder: Path, name: str = KEY) -> Stored:
 
 
 def _read(folder: Path) -> Stored:
-    if (folder / "multirun.yaml").exists():
-        tree = untrusted.parse(read_text(folder / "multirun.yaml"))
+    if (folder / SWEEP).exists():
+        tree = untrusted.parse(read_text(folder / SWEEP))
     else:
         names = ("config.yaml", "hydra.yaml")
         job, hydra = (untrusted.parse(read_text(folder / ".hydra" / name)) for name in names)

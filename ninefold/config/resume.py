@@ -38,7 +38,7 @@ from ninefold.words import key_of
 AUTO = "auto"
 STRATEGY = "parallel"
 # Keys that may change, but not so that resume=auto takes runs that differ in them for one job.
-ONLY_IF_NAMED = (STRATEGY, "optimizer.fused")
+ONLY_IF_NAMED = (STRATEGY, "optimizer.fused", "threads")
 
 
 @dataclass(frozen=True)
@@ -172,11 +172,15 @@ class Resume:
         return self.run.config.with_values(values), options
 
 
-def newest_unfinished(root: Path, config: Configuration, choices: Tree) -> Stored | None:
+def newest_unfinished(
+    root: Path, config: Configuration, choices: Tree, automatic: Sequence[str] = ()
+) -> Stored | None:
     """Find the newest run under `root` that has a checkpoint, has not ended, and is of this job.
 
-    config, choices: of the command's job, settled.
+    config, choices: of the command's job, settled. automatic: keys whose values are the machine's,
+    which may be another one than before.
     """
+    varying = (*may_vary(), *automatic)
     unread: list[Path] = []
     for folder in unfinished(root):
         try:
@@ -190,7 +194,8 @@ def newest_unfinished(root: Path, config: Configuration, choices: Tree) -> Store
             if group not in ("logger", "experiments")
         )
         before = run.config.frozen
-        if same_options and not schema.differences(before, _as_if(config, before), may_vary()):
+        now = _as_if(config, before, varying)
+        if same_options and not schema.differences(before, now, varying):
             return run
     if unread:
         print(f"resume=auto: {len(unread)} cannot be read; resume={unread[0]} says why")
@@ -228,8 +233,8 @@ def saved_step(folder: Path) -> int:
     return max((entry["step"] for entries in files.values() for entry in entries), default=0)
 
 
-def _as_if(config: Configuration, before: Tree) -> Tree:
-    """The job that the command would freeze with the run's values of the keys that may change.
+def _as_if(config: Configuration, before: Tree, varying: tuple[str, ...]) -> Tree:
+    """The job that the command would freeze with the run's values of the keys that may vary.
 
     Other keys are computed from these: a cosine's T_max from epochs.
     """
@@ -237,7 +242,7 @@ def _as_if(config: Configuration, before: Tree) -> Tree:
         {
             key: value
             for key, value in flat(before).items()
-            if schema.is_any_of(key, may_vary()) and not schema.is_any_of(key, ("logger", "resume"))
+            if schema.is_any_of(key, varying) and not schema.is_any_of(key, ("logger", "resume"))
         }
     ).frozen
 

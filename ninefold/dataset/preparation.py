@@ -105,7 +105,8 @@ class ImagePreparation:
         if draw is not None and points and not (isinstance(targets, Tensor) and targets.ndim == 2):
             raise self._unmoved("images with targets that are neither labels nor masks")
         if masks:
-            targets = targets.byte() if targets.dtype == torch.bool else targets  # holds void
+            if self.crop and targets.dtype == torch.bool:  # which has no number for void
+                targets = targets.byte()
             corners = None if draw is None else self.mask_corners(draw, inputs.shape)
             targets = self.augmented(targets[:, None], corners, self.outside)[:, 0]
         return self.scaled(self.augmented(inputs, draw)), targets

@@ -119,11 +119,12 @@ def rounds_needed(
         )
     )
     near = np.log1p(settings.same)
-    others = [i for i in map(names.index, candidates) if i != row]
-    needed = {
-        i: number_needed(int(now[i]), half[i], near - behind[i], most, OF_BEST) for i in others
-    }
-    known = [made - int(now[i]) + each for i, each in needed.items() if each is not None]
+    needed = [
+        number_needed(int(now[i]), half[i], near - behind[i], most, OF_BEST, made)
+        for i in map(names.index, candidates)
+        if i != row
+    ]
+    known = [each for each in needed if each is not None]
     return max(known, default=None) if len(known) == len(needed) else None
 
 

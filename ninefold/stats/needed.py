@@ -10,14 +10,21 @@ OF_BEST = 0.45  # the same of the best of several, where each of the others has 
 
 
 def number_needed(
-    now: int, half: float, distance: float, most: int, clear: float = CLEAR
+    now: int,
+    half: float,
+    distance: float,
+    most: int,
+    clear: float = CLEAR,
+    made: int | None = None,
 ) -> int | None:
     """Return the number in all at which an interval no longer reaches as far as `distance`.
 
-    now: rounds or seeds so far. half: half of the interval after these, which shrinks with the root
-    of their number. distance: from the mean to what it is held against. None: more than `most`.
+    now: rounds or seeds that it is of. half: half of the interval after these, which shrinks with
+    the root of their number. distance: from the mean to what it is held against. made: how many
+    there were in all, of which others were not of it; None: as many. None: more than `most`.
     """
     if not (math.isfinite(half) and distance > 0):
         return None
-    found = now * (half / (clear * distance)) ** 2
-    return max(math.floor(found), now) + 1 if found < most else None
+    made = now if made is None else made
+    found = made - now + now * (half / (clear * distance)) ** 2
+    return max(math.floor(found), made) + 1 if found < most else None

@@ -284,7 +284,10 @@ def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
     A bare state_dict has no job: fp32 and classification are assumed then.
     Raises ConfigError if neither has a model or a dataset.
     """
-    merged = OmegaConf.create({"choices": dict(job.get("choices") or {}), "seed": 0})
+    others = job.get("others") or {}
+    seed = others.get("seed")  # a network may keep more of it than its weights
+    seed = seed if isinstance(seed, int) else 0
+    merged = OmegaConf.create({"choices": dict(job.get("choices") or {}), "seed": seed})
     for group in untrusted.EVALUATED:
         merged[group] = job.get(group)
         if wanted.get(group) is not None:
@@ -305,7 +308,7 @@ def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
             )
     for key in ("batch_size", "threads", "device", "loader", "launch"):
         merged[key] = wanted[key]
-    known = OmegaConf.create({**merged, **(job.get("others") or {})})
+    known = OmegaConf.create({**merged, **others})
     for group in untrusted.EVALUATED:
         if wanted.get(group) is not None:
             merged[group] = without_references(known, group)

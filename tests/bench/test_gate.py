@@ -49,20 +49,20 @@ def test_the_gate_passes_below_what_is_allowed_fails_above_and_is_else_undecided
     found: Pair, verdict: str, code: int | None, said: str
 ) -> None:
     assert gate.verdict(found, 0.03) == verdict
-    failure = gate.failure(found, 0.03, minutes=2)
+    failure = gate.failure(found, 0.03, minutes=2, made=14)
     assert (failure and failure.code) == code
     sure = f"({found.speedup:.3f}; 95 % interval {interval(found)})"
     assert gate.clause(found, 0.03, Settings()) == f"{said.partition(': ')[2]} {sure}"
 
 
 def test_an_error_says_what_is_allowed_and_what_would_decide() -> None:
-    slower = gate.failure(pair(0.925, 0.9, 0.951), 0.03, minutes=2)
+    slower = gate.failure(pair(0.925, 0.9, 0.951), 0.03, minutes=2, made=14)
     assert isinstance(slower, Slower)
     assert str(slower) == (
         "error: max-slowdown=3%: HEAD is 0.925 times as fast as main; at least 0.971 is "
         "allowed, and the interval is 0.900 to 0.951; see what changed, or allow more"
     )
-    undecided = gate.failure(pair(1.0, 0.967, 1.034), 0.03, minutes=3)
+    undecided = gate.failure(pair(1.0, 0.967, 1.034), 0.03, minutes=3, made=14)
     assert isinstance(undecided, Undecided)
     rounds = rounds_for_side(pair(1.0, 0.967, 1.034), 1 / 1.03, made=14)
     assert rounds is not None
@@ -70,9 +70,17 @@ def test_an_error_says_what_is_allowed_and_what_would_decide() -> None:
         "error: max-slowdown=3%: not decided after 14 rounds; the interval is 0.967 to 1.034; "
         f"--minutes {math.ceil(3 * rounds / 14)}, a quieter runner, or more to be allowed"
     )
-    near = gate.failure(pair(1 / 1.0299, 1 / 1.06, 1.0), 0.03, minutes=3)
+    # A round in which one of the two was disturbed is made, and tells nothing.
+    fewer = pair(1.0, 0.955, 1.047, rounds=4)
+    rounds = rounds_for_side(fewer, 1 / 1.03, made=4)
+    assert rounds is not None
+    later = gate.failure(fewer, 0.03, minutes=30, made=6)
+    assert "not decided after 6 rounds" in str(later)
+    assert f"--minutes {math.ceil(30 * (rounds + 2) / 6)}, " in str(later)
+    assert rounds_for_side(fewer, 1 / 1.03, made=14) is None  # more than are made
+    near = gate.failure(pair(1 / 1.0299, 1 / 1.06, 1.0), 0.03, minutes=3, made=14)
     assert str(near).endswith("; a quieter runner, or more to be allowed")
-    alone = gate.failure(pair(0.8, None, None, rounds=1), 0.03, minutes=3)
+    alone = gate.failure(pair(0.8, None, None, rounds=1), 0.03, minutes=3, made=1)
     assert "not decided after 1 round; the interval is not known yet; a quieter" in str(alone)
 
 

@@ -234,6 +234,9 @@ def test_setup_runs_in_the_environment_of_its_command_once_all_options_are_right
     with pytest.raises(ConfigError, match="--env=nowhere: it has no bin/python"), prepared(wrong):
         pass
     assert not (project / "built").exists()
+    made = parser().read([*typed[:3], "--setup=mkdir build", "--cwd=build", "python train.py"])
+    with prepared(made) as (_, commands):
+        assert [each.folder.name for each in commands] == ["build", "build"]
     with prepared(parser().read([*typed, "--env=env", "python train.py"])):
         assert (project / "built").read_text() == f"{project}/env/bin/python\n" * 2
 

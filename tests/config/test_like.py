@@ -75,11 +75,14 @@ def test_the_answer_of_a_study_from_a_file_is_a_job_with_whatever_strategy(tmp_p
 
 def test_gpus_of_a_study_are_not_dropped_for_a_strategy_of_one_process(tmp_path):
     folder = made(tmp_path, "parallel=dp,ddp", "parallel.devices=[2,3]")
-    assert words_of(folder, "parallel=none") == ["parallel.devices=[2,3]"]  # which is refused
+    assert words_of(folder, "parallel=ddp") == ["parallel.devices=[2,3]"]
+    with pytest.raises(ConfigError, match=r"parallel.devices=\[2,3\]: .*CUDA_VISIBLE_DEVICES=2,3"):
+        words_of(folder, "parallel=none")
 
 
-def test_a_study_that_kept_no_weights_is_trained_with_some(tmp_path):
-    folder = made(tmp_path, "experiments=alexnet_cifar10")
+@pytest.mark.parametrize("words", [["experiments=alexnet_cifar10"], ["checkpoint.every=null"]])
+def test_a_study_that_kept_no_weights_is_trained_with_some(tmp_path, words):
+    folder = made(tmp_path, *words)
     (tree := OmegaConf.load(folder / "multirun.yaml")).checkpoint = {"every": None}
     OmegaConf.save(tree, folder / "multirun.yaml")
     assert words_of(folder)[-1] == "checkpoint.every=0"

@@ -175,6 +175,8 @@ def test_a_crop_leaves_void_in_a_mask_of_booleans_too():
     (draw,) = prepare.draws(0, 0, np.arange(8)[None], images.shape, torch.device("cpu"))
     _, found = prepare(images, masks, draw)
     assert {*found.unique().tolist()} == {1, VOID}
+    _, same = ImagePreparation(channels=None)(images, masks, None)
+    assert torch.equal(same, masks)
 
 
 def test_void_may_be_a_class_that_was_chosen(root):

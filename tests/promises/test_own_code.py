@@ -232,6 +232,7 @@ class Drawn(torch.nn.Linear):
 
 def test_a_network_that_draws_from_any_generator_is_the_same_with_the_same_seed():
     def drawn(seed: int) -> tuple[float, float]:
+        random.random(), np.random.rand()
         net = {"_target_": f"{__name__}.Drawn"}
         made = network(OmegaConf.create({"seed": seed, "model": {"net": net}, "choices": {}}))
         assert isinstance(made, Drawn)

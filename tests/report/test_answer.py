@@ -284,15 +284,18 @@ def test_one_configuration_alone_is_told_as_such_whatever_its_strategy():
     )
     [first, *others] = runs_of({DDP: 3.0})
     failed = answer_of([replace(first, status="diverged"), *others])
-    assert failed.lead == "No answer: each configuration has a run that ended as diverged."
+    assert failed.lead == "No answer: ddp, fp32 has a run that ended as diverged."
+    assert failed.reasons == ["Fix what failed and run it again."]
+    running = answer_of([replace(first, status="unfinished"), *others])
+    assert running.lead == "No answer yet: the study is not finished."
 
 
 def test_of_times_alone_nobody_is_told_to_lose_a_score_or_that_the_baseline_failed():
     runs = [run for run in runs_of({NONE: 5.0, DDP: 3.0}) if run.timed]
     failed = [replace(run, status="failed") if run.round == 0 else run for run in runs]
-    assert answer_of(failed).lead == (
-        "No answer: each configuration has a run that ended as failed."
-    )
+    answer = answer_of(failed)
+    assert answer.lead == "No answer: each configuration has a run that ended as failed."
+    assert answer.reasons == ["Fix what failed and run it again."]
 
 
 def test_a_configuration_with_few_rounds_of_its_own_has_too_few_to_tell():

@@ -12,6 +12,7 @@ from typing import Any
 
 from ninefold.config import like
 from ninefold.config.composition import flags_of
+from ninefold.config.conf_files import of_options
 from ninefold.config.job import Settled, asked, check
 from ninefold.config.resolvers import file_name
 from ninefold.errors import (
@@ -97,7 +98,9 @@ def _run(arguments: Sequence[str]) -> None:
     typed_words = [word for word in arguments if key_of(word) != "memory"]
     flags = flags_of(like.expanded(usable(typed_words, typed_as("fits"))))
     own = [f"--config-dir={flags.config_dir}"] if flags.config_dir else []
-    each = [(values, [*own, *words]) for values, words in jobs(flags.overrides)]
+    named_by, lists = zip(*jobs(flags.overrides), strict=True)
+    fitting = of_options(lists, lambda group: None)
+    each = [(values, [*own, *words]) for values, words in zip(named_by, fitting, strict=True)]
     configs = [composed([*words, "launch.inline=false"], typed_as("fits")) for _, words in each]
     found_jobs = [check(asked(config, config.hydra)) for config in configs]  # before any is counted
     for (values, words), checked in zip(each, found_jobs, strict=True):

@@ -147,8 +147,10 @@ class HF(Dataset):
             datasets.disable_progress_bars()
         # What the environment says at first; otherwise only a download may ask anything of the hub.
         offline = not fetch or os.environ.get("HF_HUB_OFFLINE", "0").upper() in TRUE
-        hub, before = huggingface_hub.constants, huggingface_hub.constants.HF_HUB_OFFLINE
-        hub.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = offline
+        asked: tuple[Any, ...] = huggingface_hub.constants, datasets.config
+        before = [(module, module.HF_HUB_OFFLINE) for module in asked]
+        for module in asked:
+            module.HF_HUB_OFFLINE = offline
         try:
             return self._from_hub(datasets) if self.root is None else self._from_root(datasets)
         except Failure:
@@ -169,7 +171,8 @@ class HF(Dataset):
                 "write it again" if self.name is None else "fetch it elsewhere: dataset.root",
             ) from error
         finally:  # a model's weights may be fetched
-            hub.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = before
+            for module, was in before:
+                module.HF_HUB_OFFLINE = was
 
     def _from_hub(self, datasets: Any) -> Mapping[str, Any]:
         assert self.name is not None

@@ -83,7 +83,12 @@ def answer(recording: Recording, facts: StudyFacts) -> Answer | None:
         for each in found
         for text in _sentences(each, kind, facts)
     ]
-    several = [point for each in found for point in each.measured if point.processes > 1]
+    several = [
+        point
+        for each in found
+        for point in each.measured
+        if point.processes > 1 and point.cell not in facts.failed
+    ]
     best = max(several, key=lambda point: point.times, default=None)
     if best is None or best.speedup is None:
         return Answer(UNKNOWN, False, reasons=reasons, table=table)
