@@ -89,16 +89,17 @@ def _open(found: Decision[StudyFacts]) -> str:
 def nothing_named(facts: StudyFacts) -> tuple[str, str]:
     """Return why no configuration may be named, and what to do; empty: see why each is left out."""
     run = f"run it with parallel={PLAIN.parallel} amp={PLAIN.amp}."
+    statuses = list(dict.fromkeys(facts.failed.values()))
+    if facts.unfinished or {*STOPPED} & {*statuses}:
+        return "No answer yet: the study is not finished.", "Resume it."
     if not facts.seconds:
         return "No answer yet: no run ended well.", FIX
     if {*facts.seconds} <= {*facts.unscaled()} and PLAIN not in facts.cells:
         said = "No answer: float16 without a GradScaler is judged beside fp32; add fp32."
         return said, capitalized(run)
     if {*facts.cells} <= facts.failed.keys():
-        if {*STOPPED} & {*facts.failed.values()}:
-            return "No answer yet: the study is not finished.", "Resume it."
         whose = "each configuration" if len(facts.cells) > 1 else facts.label(facts.cells[0])
-        ended = facts.failed[facts.cells[0]]
+        ended = " or ".join(statuses[:2])
         return f"No answer: {whose} has a run that ended as {ended}.", FIX
     if len(facts.cells) == 1:
         return _alone(facts, facts.cells[0]), "Values of a key are compared: parallel=none,ddp."

@@ -158,7 +158,8 @@ def _expanded(arguments: Sequence[str], name: str) -> list[str]:
         words = [word for word in words if key_of(word) != "threads"] + [f"threads={threads}"]
     if not resumes and STUDIES in map(key_of, words) and not flags.multirun:
         words += [word for word in ONE_RUN if key_of(word) not in {*keys, *map(key_of, words)}]
-    unsaved = stored.of_study and select(stored.tree, "checkpoint.every") is None
+    of_study = stored.of_study or STUDIES in map(key_of, words)
+    unsaved = of_study and select(stored.tree, "checkpoint.every") is None
     if unsaved and key_of(SAVES) not in keys and not (resumes or flags.multirun):
         words = [word for word in words if key_of(word) != key_of(SAVES)] + [SAVES]
     if places := list(dict.fromkeys(stored.places)):

@@ -85,7 +85,10 @@ class Study:
         self._screen.begin([cell.name for cell in self._plan.cells])
         if self._timing is not None and self._recording.settings["study"]["control"]:
             control, first = self._plan.control, self._plan.cells[0].name
-            said = "no A/A control: it is a first configuration with parallel=none, once more"
+            said = (
+                "no A/A control: it takes a first configuration with parallel=none, and a sweep of "
+                "strategies, precisions or processes alone"
+            )
             if control is not None:
                 said = f"and {control.name}, a copy of {first}, for the A/A test"
             self._screen.note(said)

@@ -89,7 +89,7 @@ def facts(spec: RunSpec, run: TrainingRun) -> list[str]:
             f"{context.local_size} processes share the {job.threads} CPU threads that one process "
             "would have."
         )
-    return found
+    return list(dict.fromkeys(found))  # a note of the checkpoint may hold again
 
 
 def conditions(spec: RunSpec, run: TrainingRun, notes: list[str]) -> dict[str, Any]:

@@ -185,7 +185,7 @@ def test_all_are_timed_and_trained_with_one_thread_where_that_is_faster_and_the_
 @pytest.mark.slow
 def test_a_control_that_cannot_be_is_told(timed):
     done = timed.train(*study("study.control=true", "study.ask=[time]", "parallel=ddp,dp"))
-    assert "\nno A/A control: it is a first configuration with parallel=none, " in done.stdout
+    assert "\nno A/A control: it takes a first configuration with parallel=none" in done.stdout
 
 
 def test_the_control_of_a_study_is_timed_beside_what_it_repeats_and_not_trained(timed):

@@ -12,7 +12,7 @@ from typing import Any
 
 from ninefold.config import like
 from ninefold.config.composition import flags_of
-from ninefold.config.conf_files import of_options
+from ninefold.config.conf_files import is_own, of_options
 from ninefold.config.job import Settled, asked, check
 from ninefold.config.resolvers import file_name
 from ninefold.errors import (
@@ -100,12 +100,16 @@ def _run(arguments: Sequence[str]) -> None:
     own = [f"--config-dir={flags.config_dir}"] if flags.config_dir else []
     named_by, lists = zip(*jobs(flags.overrides), strict=True)
     fitting = of_options(lists, lambda group: None)
-    each = [(values, [*own, *words]) for values, words in zip(named_by, fitting, strict=True)]
+    each = dict.fromkeys(
+        (tuple(value for value in values if value in words), (*own, *words))
+        for values, words in zip(named_by, fitting, strict=True)
+    )
     configs = [composed([*words, "launch.inline=false"], typed_as("fits")) for _, words in each]
     found_jobs = [check(asked(config, config.hydra)) for config in configs]  # before any is counted
     for (values, words), checked in zip(each, found_jobs, strict=True):
-        label, swept = " ".join(values), {*map(key_of, values)}
-        given_words = [*(word for word in typed_words if key_of(word) not in swept), *values]
+        label, swept, known = " ".join(values), {*map(key_of, values)}, {*map(key_of, words)}
+        kept = [word for word in typed_words if key_of(word) in known or not is_own(word)]
+        given_words = [*(word for word in kept if key_of(word) not in swept), *values]
         try:
             start_importing(checked)
             job = checked.settle()

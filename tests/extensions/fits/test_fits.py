@@ -145,6 +145,19 @@ def test_each_configuration_has_a_row_with_its_largest_batch(shell):
     assert "\nThe largest batch is limited by memory=, and leaves room " in done.stdout
 
 
+def test_a_key_that_one_strategy_has_is_left_out_of_the_rows_of_others(shell):
+    own = "parallel.find_unused_parameters=true,false"
+    done = shell.run(
+        "-m", "ninefold", "fits", *IMAGES, "parallel=none,ddp", own, "memory=40MiB", code=0
+    )
+    rows = [line for line in done.stdout.splitlines() if line.startswith("parallel=")]
+    assert [row.partition("  ")[0] for row in rows] == [
+        "parallel=none",
+        "parallel=ddp parallel.find_unused_parameters=True",
+        "parallel=ddp parallel.find_unused_parameters=False",
+    ]
+
+
 def test_what_a_study_was_made_with_is_counted(shell):
     stored = made(shell.folder / "study", "model=mlp", "parallel=none,ddp", "dataset.limit=64")
     done = shell.run("-m", "ninefold", "fits", f"like={stored}", "memory=40MiB", code=0)
