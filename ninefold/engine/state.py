@@ -37,8 +37,7 @@ class State:
     best_score: the score of the best evaluation; -1 before the first.
     train_seconds, evaluate_seconds, epoch_seconds: of the inner clock, of all evaluations, and of
     the inner clock in each epoch.
-    origin: sentences about the weights that the run began with, and on what else than now it was
-        trained before, on rank 0.
+    origin: sentences about the weights that the run began with, on rank 0.
     """
 
     model: nn.Module

@@ -38,7 +38,6 @@ def train(spec: RunSpec, stop: Stop) -> None:
         if run.context.device.type == "cuda":  # processes queue steps, and so run ahead of others
             stop.only_at_log_points()
         notes = facts(spec, run)
-        run.state.origin.extend(spec.notes)  # which hold for all that it is resumed from, too
         began_at = run.state.step
         if run.context.rank == 0:
             announce(run, notes)
@@ -89,7 +88,7 @@ def facts(spec: RunSpec, run: TrainingRun) -> list[str]:
             f"{context.local_size} processes share the {job.threads} CPU threads that one process "
             "would have."
         )
-    return list(dict.fromkeys(found))  # a note of the checkpoint may hold again
+    return found
 
 
 def conditions(spec: RunSpec, run: TrainingRun, notes: list[str]) -> dict[str, Any]:

@@ -150,14 +150,6 @@ def test_what_repeats_the_run_is_fine_and_what_differs_is_named_in_one_line(shel
     assert (job["log_every"], job["max_steps"], job["threads"]) == (1, 2, 1)
 
 
-def test_that_a_part_was_trained_by_another_strategy_is_told_to_the_end(shell, begun):
-    run = copied(begun, "ddp", shell.folder / "run")
-    for more, steps in (("parallel=none", 3), ("seed=0", 4)):
-        shell.train("resume=run", more, f"max_steps={steps}", code=0)
-    (note,) = (note for note in result(run)["notes"] if "instead of" in note)
-    assert "resumed with parallel=none and 1 process instead of ddp and 2:" in note
-
-
 @pytest.mark.parametrize(
     ("begun", "resumed", "together"),
     [

@@ -72,7 +72,8 @@ PLANTS = {
     ),
     "noise": Plant((one("starts.py --noise"),), {"needed": ["numpy"], "phase": "input", "step": 1}),
     "threads": Plant(
-        (one("starts.py --threads"),), {"kind": "not-fixed", "needed": None, "phase": "input"}
+        (one("starts.py --threads"),),
+        {"text": "an order of additions that is not fixed", "needed": None, "phase": "input"},
     ),
     "batchnorm": Plant(
         (one("ranks.py --batchnorm"), two("ranks.py --batchnorm")),
