@@ -1,6 +1,7 @@
 """What several tests of bench use."""
 
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -9,8 +10,16 @@ from typing import Any
 import pytest
 from torch import nn
 
+from ninefold.bench import commands
 from ninefold.bench.__main__ import main
 from ninefold.bench.command import INJECT
+
+
+@pytest.fixture(autouse=True)
+def own_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder of a bench in this process: its guardian removes it, and with that of the tests
+    multiprocessing's would go."""
+    monkeypatch.setattr(commands, "scratch", lambda: Path(tempfile.mkdtemp()))
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from ninefold.bench import commands
 from ninefold.bench.__main__ import parser
 from ninefold.bench.commands import prepared
 from ninefold.bench.guardian import guarded
@@ -226,10 +225,8 @@ def test_setup_runs_in_each_copy_and_where_it_fails_its_output_is_named(project:
 
 
 def test_setup_runs_in_the_environment_of_its_command_once_all_options_are_right(
-    project: Path, monkeypatch: pytest.MonkeyPatch
+    project: Path,
 ) -> None:
-    # The guardian removes the folder of the bench, which is that of this process otherwise.
-    monkeypatch.setattr(commands, "scratch", lambda: Path(tempfile.mkdtemp()))
     (project / "env" / "bin").mkdir(parents=True)
     (project / "env" / "bin" / "python").symlink_to(sys.executable)
     typed = ["--revisions", "v1", "HEAD", f"--setup=command -v python >> {project}/built"]
