@@ -172,9 +172,9 @@ def _lead(found: Decision[Facts], decided: bool, baseline: str, rounds: int) -> 
     against = best if len(names) != 2 else next(name for name in names if name != baseline)
     pair = pair_of(baseline, against)
     if len(names) == 2 and pair is not None:
-        needed = rounds_for_pair(pair, settings.same, rounds)
-        open_ = needed and pair.verdict in UNDECIDED
-        more = f"; about {needed} rounds would decide it" if open_ else ""
+        open_ = pair.verdict in UNDECIDED
+        needed = rounds_for_pair(pair, settings.same, rounds) if open_ else None
+        more = f"; about {needed} rounds would decide it" if needed else ""
         return f"{clause(pair, settings)}{more}."
     how = "" if pair is None else f", {speedup(pair, settings)}"
     verdicts = {p.verdict for n in names if (p := pair_of(best, n)) is not None}

@@ -202,16 +202,18 @@ class Settled(_Job):
 
         First is what the file of an experiment sets of training and of the strategy.
         """
+        if self.choices.get("experiments") is None:
+            return variant(self.overrides)
         typed = {*map(key_of, self.overrides)} - {*schema.GROUPS}
-        found = list[str]()
-        if self.choices.get("experiments") is not None:
-            left_out = (*typed, *OF_MACHINE, *OF_NO_LOOP, *options.marked(NO_EFFECT))
-            for key, value in flat(self.resolved).items():
-                of_training = key in {*schema.TRAIN, "dataset.limit"} or key.startswith("parallel.")
-                if of_training and not schema.is_any_of(key, left_out):
-                    known = options.find(key)
-                    if known and known.default not in (schema.BY_OPTION, value):
-                        found.append(f"{key}={spelled(value)}")
+        left_out = (*typed, *OF_MACHINE, *OF_NO_LOOP, *options.marked(NO_EFFECT))
+        found = [
+            f"{key}={spelled(value)}"
+            for key, value in flat(self.resolved).items()
+            if (key in schema.TRAIN or key == "dataset.limit" or key.startswith("parallel."))
+            and not schema.is_any_of(key, left_out)
+            and (known := options.find(key))
+            and known.default not in (schema.BY_OPTION, value)
+        ]
         return variant([*found, *self.overrides])
 
     def training_examples(self) -> int:
