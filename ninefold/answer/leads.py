@@ -87,7 +87,10 @@ def _open(found: Decision[StudyFacts]) -> str:
 
 
 def nothing_named(facts: StudyFacts) -> tuple[str, str]:
-    """Return why no configuration may be named, and what to do; empty: see why each is left out."""
+    """Return a sentence on why no configuration may be named, and one on what to do about it.
+
+    The second is empty where the reasons for which each is left out say that.
+    """
     run = f"run it with parallel={PLAIN.parallel} amp={PLAIN.amp}."
     statuses = list(dict.fromkeys(facts.failed.values()))
     if facts.unfinished or {*STOPPED} & {*statuses}:

@@ -74,14 +74,15 @@ def fits(text: str, option: str | None) -> bool:
 
 
 def names_gpus(text: str) -> bool:
-    """Return whether an override has a run train on other GPUs than the first, so that it is not
-    left out."""
+    """Return whether an override, such as parallel.devices=[1], has a run train on other GPUs than
+    the first. A strategy that has no such key may not leave it out.
+    """
     key, value = key_and_value(text)
     return key.lstrip("+") == GPUS and value not in ("null", "[0]")
 
 
 def other_gpus(value: str) -> ConfigError:
-    """The failure of a strategy that has no key for the GPUs that parallel.devices names."""
+    """Return the error for a strategy without parallel.devices. value: of that key, as [1,2]."""
     wrong = "strategies of one process would train on the first GPU all the same"
     allowed = "all strategies of a comparison use the same GPUs"
     visible = value.strip("[]").replace(" ", "")

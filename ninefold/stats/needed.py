@@ -19,9 +19,12 @@ def number_needed(
 ) -> int | None:
     """Return the number in all at which an interval no longer reaches as far as `distance`.
 
-    now: rounds or seeds that it is of. half: half of the interval after these, which shrinks with
-    the root of their number. distance: from the mean to what it is held against. made: how many
-    there were in all, of which others were not of it; None: as many. None: more than `most`.
+    Returns None where that is more than `most`.
+
+    now: rounds or seeds that the interval rests on. half: half of it, which shrinks with the root
+    of their number. distance: from the mean to what it is held against. clear: half over distance,
+    from which on more decide. made: rounds or seeds so far, also those that the interval lacks,
+    which are added; None: it lacks none.
     """
     if not (math.isfinite(half) and distance > 0):
         return None
