@@ -31,7 +31,6 @@ from ninefold.bench.summary import Summary
 from ninefold.bench.whole import WholeRuns
 from ninefold.errors import ConfigError, Failure, resource_failure
 from ninefold.exits import bug, exit_code_of, interrupted
-from ninefold.ranks import started_by
 from ninefold.streams import OutputClosed
 
 EXAMPLES = """examples:
@@ -135,13 +134,6 @@ def failure_of(error: Exception) -> Failure:
 def run(words: Sequence[str]) -> None:
     """Raises Failure: also of a gate that does not pass, and of a change that is not kept."""
     asked = parser().read(words)
-    if sys.platform != "linux":
-        wrong = "it holds commands by SIGSTOP and /proc"
-        raise ConfigError("platform", sys.platform, wrong, "Linux has these", "use it, or WSL")
-    if (launcher := started_by()) == "torchrun":
-        wrong = "each of its processes would compare all commands"
-        do = "have torchrun in the commands"
-        raise ConfigError("launcher", launcher, wrong, "one process does", do)
     require_files(asked)
     with prepared(asked, least=1 if getattr(asked, "try") else 2) as (keep, commands):
         (judged if asked.score else timed)(commands, asked, keep)

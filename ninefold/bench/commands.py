@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import string
+import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned,
 from ninefold.errors import ConfigError, one_line
 from ninefold.numbers import counted
 from ninefold.process import scratch
+from ninefold.ranks import started_by
 
 REVISIONS = "revisions"  # the folder of their copies
 OF_ONE = ("revisions", "try", "precisions", "strategies")  # options that make several of one
@@ -30,6 +32,7 @@ def prepared(asked: Namespace, least: int = 2) -> Iterator[tuple[Path, list[Comm
 
     asked: the options of `add_shared`. least: commands that are needed. Raises ConfigError.
     """
+    require_possible()
     given = with_values(asked)
     with output.own_folder(asked.keep) as keep, guarded(scratch()) as at_end:
         copies = planned(asked.revisions, keep / REVISIONS) if asked.revisions else []
@@ -51,6 +54,16 @@ def prepared(asked: Namespace, least: int = 2) -> Iterator[tuple[Path, list[Comm
                 set_up(command.copy, command.variables, asked.setup)
                 require_folder(command.folder)  # that it may have made
         yield keep, commands
+
+
+def require_possible() -> None:
+    if sys.platform != "linux":
+        wrong = "it holds commands by SIGSTOP and /proc"
+        raise ConfigError("platform", sys.platform, wrong, "Linux has these", "use it, or WSL")
+    if (launcher := started_by()) == "torchrun":
+        wrong = "each of its processes would compare all commands"
+        do = "have torchrun in the commands"
+        raise ConfigError("launcher", launcher, wrong, "one process does", do)
 
 
 def with_values(asked: Namespace) -> list[Command]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,11 @@ def run(words: Sequence[str]) -> None:
     asked = parser().read(words)
     if asked.json:
         output.require_writable("--json", asked.json)
+
+    def tell(text: str) -> None:
+        where = sys.stderr if asked.json == output.STDOUT else sys.stdout
+        print(printable(text), file=where, flush=True)
+
     with prepared(asked, least=1) as (keep, commands):
         wrong = "so many commands were given"
         if asked.resume and len(asked.commands) != 2:
@@ -94,22 +99,26 @@ def run(words: Sequence[str]) -> None:
         one, other = commands * 2 if len(commands) == 1 else commands
         if asked.resume:
             data = resumed(one, other, keep, asked.steps, asked.kill_after)
+            tell(data["text"])
         elif replace(one, name=other.name) == other:
-            data = two_starts(one, keep, asked.steps)
+            data = two_starts(one, keep, asked.steps, asked.only)
+            tell(data["text"])
         else:
-            data = compared((one, other), keep, asked)
-    print(printable(data["text"]), file=sys.stderr if asked.json == output.STDOUT else sys.stdout)
+            data = compared((one, other), keep, asked, tell)
     if asked.json:
         output.write("--json", asked.json, output.as_json(data))
-    if asked.fail and data["kind"] not in EQUAL:
+    if asked.fail and (data["kind"] not in EQUAL or data.get("lost")):
         raise Parted("command", other.text, "it parts", str(data["kind"]), "see above")
 
 
-def compared(commands: Sequence[Command], keep: Path, asked: Namespace) -> dict[str, Any]:
-    """Compare two commands, and look behind what hides the rest."""
+def compared(
+    commands: Sequence[Command], keep: Path, asked: Namespace, tell: Callable[[str], None]
+) -> dict[str, Any]:
+    """Compare two commands, and look behind what hides the rest. tell: gets each answer at once."""
     one, other = (record(command, keep, asked.steps) for command in commands)
     data = last = answer(find(one, other))
-    text, switched = [data["text"], *besides(one), *besides(other)], dict[str, str]()
+    text, switched = ["\n".join([data["text"], *besides(one), *besides(other)])], dict[str, str]()
+    tell(text[0])
     while not asked.only and (switch := BEHIND.get(last["kind"])):
         if switch in switched.values() or (switch == ORDER and not one.order()):
             break
@@ -123,6 +132,7 @@ def compared(commands: Sequence[Command], keep: Path, asked: Namespace) -> dict[
         data["behind"].append(last)
         text.append(f"Behind that, with {' and '.join(switched.values())}: "
                     f"{last['text'][0].lower()}{last['text'][1:]}")  # fmt: skip
+        tell(text[-1])
     return {**data, "text": "\n".join(text)}
 
 

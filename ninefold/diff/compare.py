@@ -232,9 +232,10 @@ def differences(one: Sequence[Rank], other: Sequence[Rank]) -> list[Difference]:
     """
     a, b, found = table(one), table(other), list[Difference]()
     all_ = math.sqrt(sum(of.square for (phase, _), of in a.items() if phase == "grad"))
+    in_parts = one[0].get("parts") or other[0].get("parts")
     for key in {**a, **b}:
         mine, theirs = a.get(key), b.get(key)
-        if key[0] in NEEDED or (mine and theirs):
+        if (key[0] in NEEDED and not in_parts) or (mine and theirs):
             far = distance(mine, theirs, all_ if key[0] == "grad" else 0.0)
             found.append(Difference(*key, far, mine, theirs))
     return sorted(found, key=lambda each: PLACES[each.phase])

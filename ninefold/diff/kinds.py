@@ -173,7 +173,7 @@ def examples(rank: Rank) -> list[Any]:
     """
     batches = [indices for _, indices in rank["data"]][-rank["micro"] :]
     if batches:
-        return [each for of in batches for each in of]
+        return [tuple(x) if isinstance(x, list) else x for of in batches for x in of]
     found = defaultdict[str, list[str]](list)
     for name, projections in rank["examples"]:
         found[name] += [f"{x:.9e}" for x in projections]
@@ -217,8 +217,10 @@ def of_input(case: Case) -> Told:
             why = "its order is the same in each epoch (sampler.set_epoch is not called)"
             return "epoch", f"{again}: {why}"
     lone = [[each for each in a if each not in b] for a, b in ((mine, theirs), (theirs, mine))]
-    first = case.both(*(", ".join(str(each)[:8] for each in of[:SHOWN]) for of in lone))
-    return "order", f"{len(lone[0])} of {counted(len(mine), 'example')} are others: {first}"
+    said = f"{len(lone[0])} of {counted(len(mine), 'example')} are others"
+    if case.ranks[0][0]["data"]:  # else nothing but their values is known
+        said += f": {case.both(*(', '.join(map(str, of[:SHOWN])) for of in lone))}"
+    return "order", said
 
 
 def begins(steps: Sequence[Sequence[Rank]], these: Sequence[Any]) -> int | None:
@@ -243,7 +245,9 @@ def of_optimizer(case: Case) -> Told:
         alone = f"{case.where} is in {case.holders[0].name} alone"
         return "optimizer-state", alone if case.first.misses else case.differs
     option = "learning-rate" if case.first.name.startswith("lr") else "hyper"
-    values = case.both(*(f"{each.total:.4g}" for each in case.first.sides))
+    numbers = [each.total for each in case.first.sides]
+    shown = ([f"{each:.{digits}g}" for each in numbers] for digits in range(4, 18))
+    values = case.both(*next((texts for texts in shown if len({*texts}) > 1), numbers))
     return "scaler" if case.first.phase == "scale" else option, f"{case.where} is {values}"
 
 
@@ -398,6 +402,8 @@ def besides(training: Training) -> Iterator[str]:
             of = f"gradients of {odd[0].name} from step {step} on"
             yield f"The ranks of {training.name} have other {of}."
             break
+    if training.first.get("parts"):
+        yield f"Weights and gradients of {training.name} are not compared: each rank has a part."
     if lost := training.steps[-1][0]["lost"]:
         yield f"Not all could be recorded in {training.name}: {lost}."
 

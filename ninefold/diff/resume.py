@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.bench.command import Command
-from ninefold.diff.compare import EXACT, Training, differences, find
+from ninefold.diff.compare import EXACT, Training, differences, find, renamed
 from ninefold.diff.kinds import answer, common, taken
 from ninefold.diff.starts import record
 from ninefold.errors import ConfigError
@@ -29,6 +29,7 @@ def resumed(
     killed = record(first, keep, kill_after or steps, until_saved=kill_after is None)
     saved = kill_after or len(killed.steps) - AFTER_SAVE
     second, whole = record(then, keep, steps), record(one, keep, steps)
+    second = renamed(second, whole)
     after = begin(whole, second)
     shift = saved if after is None else after
     rest = Training(whole.name, whole.steps[shift:], shift)
@@ -73,7 +74,7 @@ def lost(rest: Training, second: Training) -> Iterator[tuple[str, bool]]:
     yield "position in the data", position
     values = not position and apart("input")
     for name in mine[0]["rng"]:
-        draws = any(rank["after"][name] != rank["rng"][name] for rank in mine)
+        draws = any(rank["after"].get(name) != rank["rng"].get(name) for rank in mine)
         pairs = zip(mine, theirs, strict=False)
         differs = any(a["rng"].get(name) != b["rng"].get(name) for a, b in pairs)
         if draws or (values and differs):

@@ -33,7 +33,7 @@ def record(
     number = len([*command.log(keep, 0).parent.glob("*.log")])
     started = replace(command, text=command.text.replace("{seed}", "0"))
     marking, variables = {SAVES} if until_saved else set(), variables or recording(steps)
-    saves = False
+    saves = over = False
     with closing(HeldCommand(started, number, keep, marking, False, True, variables)) as held:
         try:
             poll_until(held.arrived)
@@ -49,11 +49,15 @@ def record(
         except Ended as ended:
             if ended.code:
                 raise held.failure_of_end(ended.code) from None
+            over = True
     taken = recorded(held.folder)
     if not taken:
-        raise command.failure("no step of it was recorded", "torch 2 is", f"see {held.log}")
+        allowed = "steps with torch 2, in the thread that imports it, are"
+        raise command.failure("no step of it was recorded", allowed, f"see {held.log}")
     if until_saved and not saves:
         wrong = f"it called no {SAVES} behind one of its first {counted(steps, 'step')}"
+        if over:
+            wrong = f"it ended after {counted(taken, 'step')}: none came behind a {SAVES}"
         allowed, do = "a checkpoint is what is resumed", "--steps N, or --kill-after STEP"
         raise ConfigError("--resume", command.text, wrong, allowed, do)
     return Training(command.name, taken)

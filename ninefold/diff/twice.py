@@ -25,9 +25,9 @@ SOURCES = {
 SMALL = 1e-5  # a difference below may be that of an order of additions
 
 
-def two_starts(command: Command, keep: Path, steps: int) -> dict[str, Any]:
+def two_starts(command: Command, keep: Path, steps: int, only: bool = False) -> dict[str, Any]:
     """Compare two starts as they are; then fix one source of chance after another until they are
-    equal, and leave out each that was not needed.
+    equal, and leave out each that was not needed. only: whether that is not looked for.
     """
 
     def pair(fixed: Sequence[str]) -> Divergence:
@@ -37,7 +37,7 @@ def two_starts(command: Command, keep: Path, steps: int) -> dict[str, Any]:
 
     parting = pair(())
     fixed, last = list[str](), parting
-    for source in possible(parting):
+    for source in [] if only else possible(parting):
         if last.inexact is not None:
             print(f"two starts differ; now with {SOURCES[source]}", file=sys.stderr)
             fixed.append(source)
@@ -52,11 +52,11 @@ def two_starts(command: Command, keep: Path, steps: int) -> dict[str, Any]:
         return {**data, "text": f"{data['text']}\n{more}".strip()}
     step, each = parting.inexact
     said = f"Two starts differ from step {step} on, first in {place(each)}, {size(each.distance)}."
-    if last.inexact:
+    if last.inexact and not only:
         why = "an order of additions that is not fixed" if each.distance < SMALL else "chance"
         said += f" They still do with all of this fixed: {', '.join(fixed)}. It is {why}."
         data["kind"] = "not-fixed" if parting.first else data["kind"]
-    else:
+    elif not only:
         said = "\n".join([f"{said} They are equal with:", *(f"  {SOURCES[n]}" for n in fixed)])
     return {**data, "text": f"{said}\n{more}".strip()}
 

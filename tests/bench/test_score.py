@@ -93,11 +93,12 @@ def test_a_run_that_fails_takes_no_score_from_earlier_seeds(shell: Shell) -> Non
     assert "it ended with code 1" in done.stderr
 
 
-def test_a_script_that_no_seed_moves_is_told_so(shell: Shell) -> None:
+def test_a_script_that_no_seed_moves_is_told_so_and_started_no_more(shell: Shell) -> None:
     options = ("--score=loss: ([0-9.]+)", "--better=less", "--margin=0.01")
     done = shell.run("-m", "ninefold", "bench", *options, "echo loss: 1", "echo loss: 1", code=9)
     assert done.stdout.startswith("more runs: ")
     assert "A has the same score with each seed: no seed that is set from outside" in done.stdout
+    assert f"{SEEDS[1]} seeds in" in done.stdout
 
 
 DRAWS = """

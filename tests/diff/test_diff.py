@@ -96,6 +96,17 @@ def test_no_rounding_explains_another_learning_rate() -> None:
     assert (found["kind"], found["step"]) == ("learning-rate", 2)
 
 
+def test_numbers_that_differ_are_shown_with_the_digits_that_tell_them_apart() -> None:
+    one, other = (
+        training(name, {"hyper lr": rate}) for name, rate in (("A", 1e-3), ("B", 1.00003e-3))
+    )
+    assert answer(find(one, other))["text"].endswith("lr is 0.001 in A and 0.00100003 in B.")
+
+
+def test_an_empty_tensor_is_recorded(entry) -> None:
+    assert entry(torch.empty(0, 3)).n == 0
+
+
 @pytest.mark.parametrize(("dtype", "kind"), [("float16", "underflow"), ("float32", "function")])
 def test_gradients_underflow_where_something_is_computed_in_float16(dtype, kind) -> None:
     step = {"output x": 1.0, "loss loss": 1.0, "grad a": 1.0, "grad b": 1.0}
@@ -134,6 +145,78 @@ def test_a_mistake_is_named_as_a_sentence_as_data_and_by_the_exit_code(shell: Sh
     assert not wrong(plant, found)
     assert done.stdout == found["text"] + "\n"
     assert found["text"].endswith("B adds up 4 micro-batches and does not divide by their number.")
+
+
+BY_CLOSURE = """
+import sys, torch
+torch.manual_seed(0)
+first, last = torch.nn.Linear(8, 8), torch.nn.Linear(8, 1)
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = first, last
+    def forward(self, x):
+        hidden = first(x)
+        return last(hidden.detach() if sys.argv[1] == "detached" else hidden)
+net = Net()
+optimizer = torch.optim.Adam(net.parameters(), 1e-3)
+def closure():
+    optimizer.zero_grad()
+    loss = net(torch.randn(16, 8)).square().mean()
+    loss.backward()
+    return loss
+for _ in range(8):
+    optimizer.step(closure)
+"""
+
+
+def test_gradients_are_those_of_the_step_that_a_closure_computes(shell: Shell) -> None:
+    (shell.folder / "train.py").write_text(BY_CLOSURE)
+    lines = (f"{PYTHON} train.py {how}" for how in ("whole", "detached"))
+    done = shell.run("-m", "ninefold", "diff", "--steps=3", *lines, code=0)
+    assert "At step 1: 2 of 4 parameters, first first.weight, have a gradient in A" in done.stdout
+
+
+IN_PARTS = """
+import os, sys, torch
+from torch import distributed
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+distributed.init_process_group("gloo")
+rank = distributed.get_rank()
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.ReLU(), torch.nn.Linear(6, 1))
+if sys.argv[1] == "fully_shard":
+    model = fully_shard(net, mesh=distributed.init_device_mesh("cpu", (2,)))
+elif sys.argv[1] == "fsdp":
+    model = FullyShardedDataParallel(net, device_id=torch.device("cpu"))
+else:
+    model = torch.nn.parallel.DistributedDataParallel(net)
+optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+for _ in range(8):
+    batch = torch.randn(16, 8)[rank::2]
+    optimizer.zero_grad()
+    model(batch).square().mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "said"), [("fully_shard", 0), ("fsdp", 1)])
+def test_a_sharded_training_is_compared_with_one_that_is_not(how, said, shell: Shell) -> None:
+    (shell.folder / "train.py").write_text(IN_PARTS)
+    run = f"{PYTHON} -m torch.distributed.run --standalone --nproc-per-node 2 train.py"
+    done = shell.run("-m", "ninefold", "diff", "--steps=4", f"{run} ddp", f"{run} {how}", code=0)
+    assert done.stdout.startswith("Nothing differs up to step 4")
+    assert done.stdout.count("are not compared: each rank has a part.") == said
+    assert "other gradients" not in done.stdout
+
+
+def test_two_starts_alone_are_compared_once(shell: Shell) -> None:
+    (shell.folder / "train.py").write_text(BY_CLOSURE.replace("torch.manual_seed(0)", ""))
+    line = f"{PYTHON} train.py whole"
+    done = shell.run("-m", "ninefold", "diff", "--steps=2", "--only", "--keep=k", line, code=0)
+    assert done.stdout.startswith("Two starts differ from step 1 on, first in the parameter ")
+    assert len([*(shell.folder / "k").glob("*/*.log")]) == 2
 
 
 def test_recording_changes_no_loss_and_two_starts_are_equal_bit_for_bit(shell: Shell) -> None:

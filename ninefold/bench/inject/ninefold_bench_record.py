@@ -131,7 +131,9 @@ class Recorder:
     entries: [phase, name, dtype, rows, tensor of six numbers] of the step under way. gradients:
     whether they were on when recording began. depth: of the call of a network that is under way; a
     network is an outermost module that computes itself. on: whether that is recorded. networks:
-    by id, with what their names begin with. entered: those of this step. names: of parameters and
+    by id, with what their names begin with. entered: those of this step. parts: whether weights
+    were left out as each rank has a part of them (FullyShardedDataParallel). begun: micro-batches
+    when the optimizer's step began. names: of parameters and
     modules, by id. modules: classes, by name. ties: names of each parameter that has several.
     scale: of the GradScaler whose step it is. changed: functions that were put in the place of
     others.
@@ -140,13 +142,13 @@ class Recorder:
     def __init__(self):
         self.calls, self.thread, self.ended, self.lost = None, get_ident(), False, None
         self.depth, self.on, self.networks, self.names = None, False, {}, {}
-        self.count, self.loading, self.file, self.table = 0, 0, None, {}
+        self.count, self.loading, self.file, self.table, self.parts = 0, 0, None, {}, False
         self.changed, self.modules, self.ties = [], {}, []
         self.begin()
 
     def begin(self):
         self.entries, self.data, self.examples, self.entered = [], [], [], set()
-        self.micro, self.rng, self.scale = 0, None, None
+        self.micro, self.begun, self.rng, self.scale = 0, 0, None, None
 
     def change(self, owner, name, made):
         """Put a function in the place of another one, until `end`."""
@@ -216,6 +218,9 @@ class Recorder:
         (_, prefix), shared = self.networks[id(network)], {}
         for path, weight in network.named_parameters(remove_duplicate=False):
             name = self.names.setdefault(id(weight), prefix + path)
+            if is_part(weight):
+                self.parts = True
+                continue
             if id(weight) not in shared:
                 self.note("param", name, weight)
             shared.setdefault(id(weight), []).append(prefix + path)
@@ -346,12 +351,25 @@ class Recorder:
                         self.note("hyper", name + suffix, each)
         if self.scale is not None:
             self.note("scale", "scale", self.scale)
-        scale = getattr(optimizer, "grad_scale", None)
-        for number, weight in enumerate(each for of in groups for each in of["params"]):
-            name = self.names.get(id(weight), f"parameter {number}")  # of no network
+        for name, weight in self.trained(optimizer):
             for key, value in (optimizer.state.get(weight) or {}).items():
                 if is_numeric(value):
                     self.note("state", f"{key} of {name}", value)
+        self.note_gradients(optimizer)
+        self.begun = self.micro
+
+    def trained(self, optimizer):
+        """The weights of an optimizer, with their names, that are whole on each rank."""
+        weights = [each for of in optimizer.param_groups for each in of["params"]]
+        for number, weight in enumerate(weights):
+            if is_part(weight):
+                self.parts = True
+            else:
+                yield self.names.get(id(weight), f"parameter {number}"), weight  # of no network
+
+    def note_gradients(self, optimizer):
+        scale = getattr(optimizer, "grad_scale", None)
+        for name, weight in self.trained(optimizer):
             given = weight.grad
             self.note("grad", name, given if given is None or scale is None else given / scale)
 
@@ -359,6 +377,9 @@ class Recorder:
     def step_ends(self, optimizer):
         if steps_around() > 1:
             return
+        if self.micro > self.begun:  # it has called a closure, which computed the gradients
+            self.entries = [each for each in self.entries if each[0] != "grad"]
+            self.note_gradients(optimizer)
         self.count += 1
         ranks = group()
         for entry in self.entries:
@@ -372,6 +393,7 @@ class Recorder:
             "rng": self.rng or states(),
             "after": states(),
             "lost": self.lost,
+            "parts": self.parts,
             "ties": self.ties,
             "modules": self.modules,
             "born": BORN,
@@ -402,6 +424,11 @@ def hands_on(module):
     return lightning or (bool(children) and holds and not module._parameters)
 
 
+def is_part(weight):
+    """Whether it is this rank's part of many weights, whose sums say nothing of the whole."""
+    return getattr(weight, "_fsdp_flattened", False)
+
+
 def is_numeric(value):
     return isinstance(value, (int, float, sys.modules["torch"].Tensor))
 
@@ -418,6 +445,8 @@ def plain_number(index):
     """An index as JSON has it; of a sampler of the user's it may be of any kind."""
     if isinstance(index, (int, str)):
         return index
+    if isinstance(index, (tuple, list)):
+        return [*map(plain_number, index)]
     try:
         return int(index)
     except (TypeError, ValueError):
@@ -430,7 +459,8 @@ def replayed(name, index):
     world, rank = (ranks.get_world_size(), ranks.get_rank()) if ranks else (1, 0)
     if not stream or len(stream) < world * len(index):
         return index
-    return [stream.popleft() for _ in range(world * len(index))][rank::world]
+    taken = [stream.popleft() for _ in range(world * len(index))][rank::world]
+    return [tuple(each) if isinstance(each, list) else each for each in taken]
 
 
 def tensors_in(values):
@@ -445,12 +475,12 @@ def tensors_in(values):
 
 
 def readable(tensor):
-    """A strided tensor of real numbers: of a shard its own part, of a sparse one all."""
+    """A strided tensor of real numbers: of a shard (DTensor) that of all ranks, which call this."""
     torch, tensor = sys.modules["torch"], tensor.detach()
     transformed = getattr(torch._C._functorch, "is_functorch_wrapped_tensor", None)
     if transformed and transformed(tensor):
         raise RuntimeError("tensors of vmap and grad transforms have no values of their own")
-    tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
     tensor = tensor.to_dense() if tensor.layout is not torch.strided else tensor
     tensor = tensor.dequantize() if tensor.is_quantized else tensor
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
@@ -458,7 +488,7 @@ def readable(tensor):
 
 def rows(tensor):
     """A row for each example. tensor: of (examples, ...), or a number."""
-    return tensor.reshape(tensor.shape[0] if tensor.dim() else 1, -1)
+    return tensor.flatten(1) if tensor.dim() > 1 else tensor.reshape(-1, 1)
 
 
 def project(wide, numbers):
