@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from ninefold.answer.needed import rounds_for_side
 from ninefold.answer.words import interval, may_be, shown
@@ -17,53 +18,61 @@ from ninefold.stats.verdicts import Pair, Settings, Timings
 from ninefold.types import LEAST_ROUNDS
 
 WORST_FIRST = FAILS, UNDECIDED, PASSES = "fails", "undecided", "passes"
+TIME, MEMORY = "max-slowdown", "max-memory"  # options
 
 
-def verdict(pair: Pair, allowed: float) -> str:
-    """What the interval of the speedup shows: it is above the least allowed, below, or neither."""
-    if pair.low is None or pair.high is None:
-        return UNDECIDED
-    least = least_speedup(allowed)
-    return PASSES if pair.low > least else FAILS if pair.high < least else UNDECIDED
+class Gate(NamedTuple):
+    """What one gate has measured. option: that asks for it. allowed: a share."""
+
+    option: str
+    pair: Pair
+    allowed: float
+
+    @property
+    def verdict(self) -> str:
+        """What the interval of the speedup shows: it is above the least allowed, below, or
+        neither.
+        """
+        low, high = self.pair.low, self.pair.high
+        if low is None or high is None:
+            return UNDECIDED
+        return PASSES if low > self.least else FAILS if high < self.least else UNDECIDED
+
+    @property
+    def least(self) -> float:
+        """The speedup of what takes as much longer as is allowed."""
+        return 1 / (1 + self.allowed)
 
 
-def least_speedup(allowed: float) -> float:
-    """The speedup of what takes as much longer as is allowed, a share."""
-    return 1 / (1 + allowed)
-
-
-def clause(pair: Pair, allowed: float, settings: Settings, what: str = "") -> str:
-    """What the gate on time shows. what: in which else than time."""
-    state, share = verdict(pair, allowed), f"{100 * allowed:g} %"
+def clause(gate: Gate, settings: Settings, what: str = "") -> str:
+    """What a gate shows. what: in which else than time."""
+    pair, share = gate.pair, f"{100 * gate.allowed:g} %"
+    if gate.option == MEMORY:
+        return f"{_memory(pair)} ({share} more is allowed)"
     found = {
         PASSES: f"{pair.second} is not {share} slower than {pair.first}{what}",
         FAILS: f"{pair.second} is more than {share} slower than {pair.first}{what}",
         UNDECIDED: f"{may_be(pair)}{what}, and {share} slower is allowed",
-    }[state]
+    }[gate.verdict]
     sure = f"{shown(pair.speedup)}; {settings.confidence:g} % interval {interval(pair)}"
     return f"{found} ({sure})"
 
 
-def failure(
-    pair: Pair, allowed: float, minutes: float, made: int, what: str = ""
-) -> Failure | None:
-    """What ends a gate that does not pass. minutes: that took the rounds that were made."""
-    share, state, known = f"{100 * allowed:g}%", verdict(pair, allowed), interval(pair)
-    if state == PASSES:
-        return None
-    if state == FAILS:
+def failure(gate: Gate, said: str, minutes: float, made: int) -> Failure | None:
+    """What ends a gate that does not pass. said: as of `clause`. minutes: that took the rounds that
+    were made.
+    """
+    share = f"{100 * gate.allowed:g}%"
+    if gate.verdict == FAILS:
         return Slower(
-            "max-slowdown",
-            share,
-            f"{pair.second} is {shown(pair.speedup)} times as fast as {pair.first}{what}",
-            f"at least {shown(least_speedup(allowed))} is allowed, and the interval is {known}",
-            "see what changed, or allow more",
+            gate.option, share, said, "less is allowed", "see what changed, or allow more"
         )
-    rounds = rounds_for_side(pair, least_speedup(allowed), made)
+    if gate.verdict == PASSES:
+        return None
+    rounds = rounds_for_side(gate.pair, gate.least, made)
     more = f"--minutes {math.ceil(minutes * rounds / made)}, " if rounds else ""
-    wrong = f"not decided after {counted(made, 'round')}"
     do = f"{more}a quieter runner, or more to be allowed"
-    return Undecided("max-slowdown", share, wrong, f"the interval is {known}", do)
+    return Undecided(gate.option, share, f"not decided after {counted(made, 'round')}", said, do)
 
 
 def memory_pair(
@@ -91,11 +100,6 @@ def memory_pair(
     return replace(pair, low=pair.speedup, high=pair.speedup) if same else pair
 
 
-def memory_clause(pair: Pair, allowed: float) -> str:
-    """What the gate on memory shows."""
-    return f"{_memory(pair)} ({100 * allowed:g} % more is allowed)"
-
-
 def _memory(pair: Pair) -> str:
     """How many times the memory of the first command the second takes, with the interval."""
     if pair.speedup is None:
@@ -104,17 +108,3 @@ def _memory(pair: Pair) -> str:
     if pair.low is None or pair.high is None:
         return said
     return f"{said}, {1 / pair.high:.3f} to {1 / pair.low:.3f}"
-
-
-def memory_failure(pair: Pair, allowed: float) -> Failure | None:
-    """What ends a gate on memory that does not pass."""
-    state, share = verdict(pair, allowed), f"{100 * allowed:g}%"
-    if state == PASSES:
-        return None
-    if state == FAILS:
-        limit = f"at most {1 + allowed:.3f} times is allowed"
-        return Slower("max-memory", share, _memory(pair), limit, "see what changed, or allow more")
-    few = pair.rounds < LEAST_ROUNDS
-    known = f"{LEAST_ROUNDS} are needed" if few else _memory(pair)
-    after = f"not decided after {counted(pair.rounds, 'round')}"
-    return Undecided("max-memory", share, after, known, "raise --minutes, or allow more")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from ninefold.answer.times import Times, times
 from ninefold.bench import change
 from ninefold.bench.batches import PER_EXAMPLE, StepBatch
 from ninefold.bench.command import Command
-from ninefold.bench.gate import FAILS, UNDECIDED, memory_pair, verdict
+from ninefold.bench.gate import FAILS, MEMORY, TIME, UNDECIDED, Gate, memory_pair
 from ninefold.bench.messages import Hello
 from ninefold.bench.pacing import Pause
 from ninefold.diff.compare import Training
@@ -180,16 +180,17 @@ class Measurements:
         if self.rounds < LEAST_ROUNDS:
             return False
         found = self.times()
-        gates = self.gates(found)
-        if gates:  # one that fails decides
-            return FAILS in gates or UNDECIDED not in gates
+        verdicts = [each.verdict for each in self.gates(found)]
+        if verdicts:  # one that fails decides
+            return FAILS in verdicts or UNDECIDED not in verdicts
         return are_decided(found.against_baseline)
 
-    def gates(self, found: Times) -> list[str]:
-        """The verdicts of the gates on time and on memory, where they are asked for."""
-        allowed, memory = self.options.allowed, self.options.allowed_memory
-        verdicts = [] if allowed is None else [verdict(found.pairs[0], allowed)]
-        return verdicts if memory is None else [*verdicts, verdict(self.memory_pair, memory)]
+    def gates(self, found: Times) -> Iterator[Gate]:
+        """The gates on time and on memory, where they are asked for."""
+        if (allowed := self.options.allowed) is not None:
+            yield Gate(TIME, found.pairs[0], allowed)
+        if (allowed := self.options.allowed_memory) is not None:
+            yield Gate(MEMORY, self.memory_pair, allowed)
 
     @property
     def memory_pair(self) -> Pair:

@@ -49,7 +49,7 @@ class Summary:
     @property
     def verdict(self) -> str | None:
         """Of the gates together; None without one."""
-        found = self.measured.gates(self.times)
+        found = [each.verdict for each in self.measured.gates(self.times)]
         if found and (self.measured.paced or self.stopped):
             return gate.UNDECIDED
         return next((each for each in gate.WORST_FIRST if each in found), None)
@@ -141,19 +141,16 @@ class Summary:
                 f"Not decided: {names} catches up after each pause, so that taking turns misleads."
             )
         if self.verdict is not None and not self.stopped:
-            return f"Gate {self.verdict}: {'; '.join(self._gates())}."
+            said = "; ".join(said for _, said in self._gates())
+            return f"Gate {self.verdict}: {said}."
         if self.is_early:
             return f"Not decided: {', and '.join(self.too_few)}."
         return self.sentence if measured.helps is None else measured.helps.lines[0]
 
-    def _gates(self) -> Iterator[str]:
-        """What each gate shows."""
-        measured, options = self.measured, self.measured.options
-        if options.allowed is not None:
-            pair = self.times.pairs[0]
-            yield gate.clause(pair, options.allowed, measured.settings, measured.what)
-        if options.allowed_memory is not None:
-            yield gate.memory_clause(measured.memory_pair, options.allowed_memory)
+    def _gates(self) -> Iterator[tuple[gate.Gate, str]]:
+        """Each gate, and what it shows."""
+        for each in self.measured.gates(self.times):
+            yield each, gate.clause(each, self.measured.settings, self.measured.what)
 
     @property
     def sentence(self) -> str:
@@ -211,11 +208,8 @@ class Summary:
             return
         if self.is_early:
             yield Undecided("minutes", f"{options.minutes:g}", *self.too_few, self.next_step)
-        if options.allowed is not None:
-            minutes, pair = measured.seconds / 60, self.times.pairs[0]
-            yield gate.failure(pair, options.allowed, minutes, measured.rounds, measured.what)
-        if options.allowed_memory is not None:
-            yield gate.memory_failure(measured.memory_pair, options.allowed_memory)
+        for each, said in self._gates():
+            yield gate.failure(each, said, measured.seconds / 60, measured.rounds)
 
     # The whole of it.
 

@@ -74,8 +74,6 @@ class Timing(Entries):
         self._shown = ""  # what is under way
         # Whether a process has tried one thread, see `choose_threads`.
         self._tried_one_thread = bool(recording.timing)
-        self._first_to_do: dict[tuple[Any, ...], str] = {}  # work -> the first cell that does it
-        self._repeats: dict[str, str] = {}  # cell -> the one whose work it repeats
         rounds = recording.timing
         self.done = len(rounds)
         self._tournament = Tournament(
@@ -193,7 +191,6 @@ class Timing(Entries):
             self._tried_one_thread |= run.spec.tries_one_thread
             if run.one_thread:
                 self._recording.timing_threads = 1
-            self._note_work(cell, run)
             for of, there in run.free.items():
                 taken = max(free.get(of, there) - there, run.taken.get(of, 0))
                 most[of] = max(most.get(of, 0), taken)
@@ -214,17 +211,20 @@ class Timing(Entries):
             return []
         names = [each.name for each in alive]
         control = self._plan.control  # it was asked for
-        kept = {control.name} if control else set[str]()
-        repeated = [c.name for c in self._plan.timed if self._repeats.get(c.name) in names]
-        copies = [name for name in repeated if name in names and name not in kept]
+        repeats, first = dict[str, str](), dict[tuple[Any, ...], str]()
+        order = [cell.name for cell in self._plan.timed]
+        for each in sorted(alive, key=lambda each: order.index(each.name)):
+            if (base := first.setdefault(self._work(each), each.name)) != each.name:
+                repeats[each.name] = base
+        copies = [name for name in repeats if control is None or name != control.name]
         least = shortest(own, {name: takes[name] for name in names})
         if least <= self._budget.seconds / LEAST_ROUNDS:
             strategy = {name: self._cells[name].keys["parallel"] for name in names}
-            again = [name for name in copies if strategy[name] != strategy[self._repeats[name]]]
+            again = [name for name in copies if strategy[name] != strategy[repeats[name]]]
             copies = again if control else again[1:]
         for name in copies:
-            self._recording.untimed[name] = self._repeats[name]
-            self._screen.note(f"{name} repeats {self._repeats[name]}, and is not timed any more")
+            self._recording.untimed[name] = repeats[name]
+            self._screen.note(f"{name} repeats {repeats[name]}, and is not timed any more")
             folder = self._folder_of(name)
             self._folders.remove(folder)
             shutil.rmtree(folder, ignore_errors=True)
@@ -286,16 +286,11 @@ class Timing(Entries):
         """The folder of the run of a cell in this round."""
         return self._folder / self._cells[name].folder
 
-    def _note_work(self, cell: PlannedCell, run: TurnTaker) -> None:
-        """Note whether a cell repeats what another one does, the first in the plan's order."""
-        keys = dict(cell.keys)
+    def _work(self, run: Any) -> tuple[Any, ...]:
+        """What a cell does, whatever it is called. run: of it, a TurnTaker."""
+        keys = dict(self._cells[run.name].keys)
         parallel, _ = keys.pop("parallel"), keys.pop("amp")
-        work = (None if run.alone else parallel, *run.computes, *sorted(keys.items()))
-        order = [each.name for each in self._plan.timed]
-        first = min(cell.name, self._first_to_do.get(work, cell.name), key=order.index)
-        for name in {cell.name, self._first_to_do.get(work, cell.name)} - {first}:
-            self._repeats[name] = first
-        self._first_to_do[work] = first
+        return (None if run.alone else parallel, *run.computes, *sorted(keys.items()))
 
     def _spec(self, cell: PlannedCell, folder: Path) -> RunSpec:
         """What the processes of a cell run. Raises the first failure of its job."""

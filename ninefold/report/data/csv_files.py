@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -15,8 +15,8 @@ from ninefold.errors import ConfigError
 from ninefold.files import opener, require_small
 
 RESTORE = "restore the file from version control"
-# Of a file and of a line, in bytes, and rows: 10,000 runs with 100 evaluations each take 80 MB.
-MAX_BYTES, MAX_LINE_BYTES, MAX_ROWS = 1 << 27, 1 << 20, 1_000_000
+# Bytes and rows of a file: 10,000 runs with 100 evaluations each take 80 MB.
+MAX_BYTES, MAX_ROWS = 1 << 27, 1_000_000
 PROBLEMS = (  # of what anybody may have written
     *(OSError, ValueError, LookupError, TypeError, RecursionError),
     *(csv.Error, msgspec.MsgspecError),
@@ -24,9 +24,7 @@ PROBLEMS = (  # of what anybody may have written
 Read = TypeVar("Read")
 
 
-def read_table(
-    path: Path, convert: Callable[[Mapping[str, str]], Read], most: int = MAX_ROWS
-) -> list[Read]:
+def read_table(path: Path, convert: Callable[[Mapping[str, str]], Read]) -> list[Read]:
     """Return what `convert` makes of each row of a table; nothing if there is no such file.
 
     A row that is too short has None for values. Raises ConfigError, which names the row.
@@ -37,22 +35,15 @@ def read_table(
     try:
         with open(path, encoding="utf-8", newline="", opener=opener) as file:
             require_small(path, os.fstat(file.fileno()).st_size, MAX_BYTES)
-            for row in csv.DictReader(_lines(file)):
-                if len(found) == most:
-                    raise ValueError(f"there are more than {most:,} rows")
+            for row in csv.DictReader(file):
+                if len(found) == MAX_ROWS:
+                    raise ValueError(f"there are more than {MAX_ROWS:,} rows")
                 found.append(convert(row))
     except PROBLEMS as problem:
         wrong = f"row {len(found) + 1}: {getattr(problem, 'strerror', None) or problem}"
         allowed = "the file as the report wrote it"
         raise ConfigError(path.name, path, wrong, allowed, RESTORE) from problem
     return found
-
-
-def _lines(file: IO[str]) -> Iterator[str]:
-    while line := file.readline(MAX_LINE_BYTES):
-        if len(line) == MAX_LINE_BYTES:
-            raise ValueError(f"a line has more than {MAX_LINE_BYTES:,} characters")
-        yield line
 
 
 def write_rows(path: Path, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:

@@ -23,7 +23,6 @@ NAMES = (
     *("memory_format", "scaling"),
 )
 NO_COLUMNS = ("version", "exit_code", "environment")  # fields that runs.csv does not have
-MAX_RUNS = 100_000  # runs of a recording
 LEFT_OUT = "turn_left_out"  # the column of why turns do not count, empty if all do
 
 
@@ -148,6 +147,6 @@ def write_csv(path: Path, runs: Iterable[Run]) -> None:
 
 def read_csv(path: Path) -> list[Run]:
     """Read runs.csv; ConfigError when it holds no run or a value that cannot be read."""
-    if not (runs := read_table(path, run_of, MAX_RUNS)):
+    if not (runs := read_table(path, run_of)):
         raise ConfigError("runs.csv", path, "holds no run", "one row per run", RESTORE)
     return runs

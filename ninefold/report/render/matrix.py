@@ -10,6 +10,7 @@ from itertools import zip_longest
 from ninefold.answer.cell import BASELINE, Cell, plainness, position
 from ninefold.answer.measures import SECONDS
 from ninefold.numbers import number, with_unit, within_margin
+from ninefold.progress import aligned
 from ninefold.report.render.results import figures_of, reason, scores_of, style
 from ninefold.report.render.tables import NONE
 from ninefold.report.tree import CellReport, Group
@@ -161,20 +162,16 @@ def matrix_lines(found: Matrix, width: int) -> list[str]:
 
 def _block(found: Matrix, part: slice, head: int, width: int) -> list[str]:
     """The lines of some columns."""
-    columns, rows = found.columns[part], [(name, row[part]) for name, row in found.rows]
+    columns = found.columns[part]
     room = (width - head) // len(columns) - GAP
-    texts = [[_text(entry, room) for entry in row] for _, row in rows]
-    heads = [textwrap.wrap(title, room) for title in columns]
-    widths = [
-        max(len(line) for lines in (heads[place], *(row[place] for row in texts)) for line in lines)
-        for place in range(len(columns))
+    rows = [("", [textwrap.wrap(title, room) for title in columns])]
+    rows += [(name, [_text(entry, room) for entry in row[part]]) for name, row in found.rows]
+    lines = [
+        ["" if count else name, *texts]
+        for name, cells in rows
+        for count, texts in enumerate(zip_longest(*cells, fillvalue=""))
     ]
-    said = []
-    for name, cells in [("", heads), *zip([name for name, _ in rows], texts, strict=True)]:
-        for count, lines in enumerate(zip_longest(*cells, fillvalue="")):
-            padded = [f"{'':{GAP}}{line:<{size}}" for line, size in zip(lines, widths, strict=True)]
-            said.append(f"{'' if count else name:<{head}}{''.join(padded)}".rstrip())
-    return said
+    return aligned(lines)
 
 
 def _text(entry: Entry, room: int) -> list[str]:

@@ -10,7 +10,7 @@ from functools import partial
 from ninefold.answer.answer import Answer
 from ninefold.answer.cell import BASELINE, Cell
 from ninefold.answer.fields import Field, Word, word
-from ninefold.answer.measures import FIGURE, SCORE_KEY, SECONDS, TO_TARGET, Measure, of_score
+from ninefold.answer.measures import FIGURE, SECONDS, TO_TARGET, Measure, of_score
 from ninefold.answer.runs import Run
 from ninefold.answer.study_facts import OTHER, SAME, WITHIN
 from ninefold.errors import one_line
@@ -95,11 +95,10 @@ def of_group(group: Group, report: Report) -> list[Section]:
     return [section for section in said if section is not None]
 
 
-def of_study(report: Report, shown: int) -> list[Section]:
-    """Return the sections on the whole study. shown: groups that have their own."""
-    every = [_conditions(report, shown)] if len(report.groups) > shown else []
+def of_study(report: Report) -> list[Section]:
+    """Return the sections on the whole study."""
     notes = [note for note in report.notes if note.text not in report.answer.caveats]
-    return [*every, *([_notes(report, notes)] if notes else []), _runs(report)]
+    return [*([_notes(report, notes)] if notes else []), _runs(report)]
 
 
 def _score_and_unit(found: Sequence[Group]) -> tuple[str, str]:
@@ -317,25 +316,6 @@ def _pair_table(
             )
     titles = (f"{what} ({group.settings.confidence:.3g} % interval)", "p", unit)
     return filled(table_of(capitalized(what), [_NAME, "compared with"], titles, rows))
-
-
-def _conditions(report: Report, shown: int) -> Section:
-    """A line for each configuration of every group, where there are many."""
-    score, unit = _score_and_unit(report.groups)
-    rows: list[Texts] = []
-    for group in report.groups:
-        for cell in group.shown:
-            mean = score_text(cell.mean(SCORE_KEY), group.unit)
-            rows.append([group.title, cell.label, cell.seeds, small(cell.mean(SECONDS.key)), mean])
-    titles = ("seeds", "s/epoch", in_words(score, unit))
-    return Section(
-        "conditions",
-        "All conditions",
-        f"{len(report.groups)} conditions were run. {shown} of them are shown above: those with "
-        f"the most runs, and of these the best by {score}.",
-        tables=[table_of("All conditions", ["conditions", _NAME], titles, rows)],
-        finding=f"{len(report.groups)} were run",
-    )
 
 
 def _notes(report: Report, notes: Sequence[Note]) -> Section:

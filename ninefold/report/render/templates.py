@@ -73,7 +73,7 @@ def _shown(report: Report) -> dict[str, Any]:
         "matrix": drawn[0] if drawn else None,
         "sections": [*first[:1], *sections.of_answer(report), *first[1:]],
         "parts": list(zip(groups, drawn, found, strict=True))[1:],
-        "study": sections.of_study(report, len(report.groups if by_value else groups)),
+        "study": sections.of_study(report),
     }
 
 
