@@ -59,7 +59,7 @@ def parser() -> CommandsParser:
         "commands",
         nargs="*",
         metavar="COMMAND",
-        help="a line for /bin/sh; in it {seed} is the number of the round, {out} an empty folder. "
+        help="a line for a shell; in it {seed} is the number of the round, {out} an empty folder. "
         "A is the first one, B the second",
     )
     scored, steps, runs = Rule(modes="score"), Rule(modes="turns"), Rule(modes="turns whole")
@@ -135,6 +135,9 @@ def run(words: Sequence[str]) -> None:
     """Raises Failure: also of a gate that does not pass, and of a change that is not kept."""
     asked = parser().read(words)
     require_files(asked)
+    if asked.score and (asked.margin is None or asked.better is None):
+        wrong, needed = "what a gain is worth is not said", "--better and --margin are needed"
+        raise ConfigError("--score", score_asked(asked), wrong, needed, "add them")
     with prepared(asked, least=1 if getattr(asked, "try") else 2) as (keep, commands):
         (judged if asked.score else timed)(commands, asked, keep)
 
@@ -156,24 +159,25 @@ def shown(asked: Namespace) -> TextIO:
     return sys.stderr if output.STDOUT in (asked.json, asked.markdown) else sys.stdout
 
 
+def score_asked(asked: Namespace) -> str:
+    text: str = asked.score if isinstance(asked.score, str) else asked.score.pattern
+    return text
+
+
 def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     """Compare scores. Raises the failure of a change that is not kept."""
     from ninefold.bench import score, series  # here, as nothing else needs them
 
-    text = asked.score if isinstance(asked.score, str) else asked.score.pattern
     require_two("--score", commands)
-    if asked.margin is None or asked.better is None:
-        wrong, needed = "what a gain is worth is not said", "--better and --margin are needed"
-        raise ConfigError("--score", text, wrong, needed, "add them")
     for command in commands:
         if isinstance(asked.score, str) and OUT not in command.text:
-            raise command.failure(f"it has no {OUT}", f"the score is in {text}", "have it written")
+            raise command.failure(f"it has no {OUT}", f"the score is in {asked.score}", "write it")
     found = list[score.Judged]()
     with series.opened(asked.series) as judgements:
         level = judgements.level if judgements else score.LEVEL
         rule = score.Rule(asked.score, asked.better, asked.margin, level)
         stopped = failure_in(lambda: score.judge_runs(commands, rule, keep, found.append))
-        failure = stopped or found[-1].failure(text)
+        failure = stopped or found[-1].failure(score_asked(asked))
         if found:
             more = list[str]()
             if judgements:  # one that was stopped has been seen, too, and has cost its share

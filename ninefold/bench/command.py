@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from ninefold.errors import ConfigError, Failure, ResourceError
 from ninefold.files import opener
 
 INJECT = Path(__file__).parent / "inject"
+SEED = "{seed}"  # in a line: the number of the round
 OUT = "{out}"  # in a line, or a score: the empty folder of a run
 CHANGES = "NINEFOLD_BENCH_CHANGES"  # the variable that tells the hook what to change
 LONGEST_NAME = 60  # characters of a folder for output
@@ -28,6 +30,8 @@ NO_HOOK = (
     "-I, -E, -S, sudo, containers and a PYTHONPATH= in the command drop that of bench",
     "leave that out (export PYTHONPATH before bench), or --whole",
 )
+# Where a part of a pipe fails, as of `python train.py | tee log`, the command has failed.
+SHELL = ("bash", "-o", "pipefail", "-c") if shutil.which("bash") else ("/bin/sh", "-c")
 # Codes of a killed process, and of a shell whose child was.
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 
@@ -36,7 +40,7 @@ KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 class Command:
     """What is compared.
 
-    text: run by /bin/sh, with {seed} and {out} replaced. folder: where. variables: its own.
+    text: run by a shell, with {seed} and {out} replaced. folder: where. variables: its own.
     step: MODULE:FUNCTION whose return ends a step; None: Optimizer.step. changes: that were made to
     it. copy: the revision that it is of.
     """
@@ -100,14 +104,14 @@ class Command:
             wrong = f"its working folder, {self.folder}, is gone"
             why = "a command is started in it in each round"
             raise self.failure(wrong, why, "let none remove it")
-        text = self.text.replace("{seed}", str(number))
+        text = self.text.replace(SEED, str(number))
         log.parent.mkdir(parents=True, exist_ok=True)
         if OUT in text:
             out = tempfile.mkdtemp(prefix=f"{log.stem}-", dir=log.parent)
             text = text.replace(OUT, shlex.quote(out))
         with open(log, "ab", opener=lambda name, flags: opener(name, flags, 0o600)) as file:
             return subprocess.Popen(
-                ["/bin/sh", "-c", text],
+                [*SHELL, text],
                 cwd=self.folder,
                 env={**os.environ, **self.variables, **variables},
                 stdin=subprocess.DEVNULL,

@@ -89,7 +89,7 @@ def with_values(asked: Namespace) -> list[Command]:
         ]
     for text, name in given:
         if not text.strip():
-            wrong, needed = "there is nothing in it", "a line for /bin/sh is needed"
+            wrong, needed = "there is nothing in it", "a line for a shell is needed"
             raise ConfigError("command", "''", wrong, needed, "write one")
         try:
             f"{text}{name}".encode()

@@ -39,6 +39,12 @@ class Gate(NamedTuple):
         return PASSES if low > self.least else FAILS if high < self.least else UNDECIDED
 
     @property
+    def limit(self) -> str:
+        """What is allowed, in the numbers that are shown."""
+        most = f"at most {1 + self.allowed:.3f} times is"
+        return f"{most if self.option == MEMORY else f'at least {shown(self.least)} is'} allowed"
+
+    @property
     def least(self) -> float:
         """The speedup of what takes as much longer as is allowed."""
         return 1 / (1 + self.allowed)
@@ -64,12 +70,13 @@ def failure(gate: Gate, said: str, minutes: float, made: int) -> Failure | None:
     """
     share = f"{100 * gate.allowed:g}%"
     if gate.verdict == FAILS:
-        return Slower(
-            gate.option, share, said, "less is allowed", "see what changed, or allow more"
-        )
+        return Slower(gate.option, share, said, gate.limit, "see what changed, or allow more")
     if gate.verdict == PASSES:
         return None
-    rounds = rounds_for_side(gate.pair, gate.least, made)
+    if (lack := LEAST_ROUNDS - gate.pair.rounds) > 0:
+        rounds: int | None = made + lack
+    else:
+        rounds = rounds_for_side(gate.pair, gate.least, made)
     more = f"--minutes {math.ceil(minutes * rounds / made)}, " if rounds else ""
     do = f"{more}a quieter runner, or more to be allowed"
     return Undecided(gate.option, share, f"not decided after {counted(made, 'round')}", said, do)

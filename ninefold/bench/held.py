@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import tempfile
@@ -27,6 +28,7 @@ from ninefold.tournament.contestant import Ended
 from ninefold.waits import poll_until
 
 LOOK_SECONDS = 0.01  # between looks whether a command has reached its first step
+PORT_TAKEN = "ddress already in use"  # as sockets of all kinds say it
 START_SECONDS = 300.0  # that a command may take to its first step
 RANKS_SECONDS = 60.0  # after its first rank's that the others' first step may come
 OTHERS_SECONDS = 60.0  # that a turn may take beyond ten times the expected seconds
@@ -104,6 +106,10 @@ class HeldCommand:
             copy, files = self.command.copy, self._hellos[0]["modules"]
             if copy and (foreign := foreign_code(copy, files)):
                 raise foreign
+            env, prefix = self.command.variables.get("VIRTUAL_ENV"), self._hellos[0]["prefix"]
+            if env and os.path.realpath(env) != os.path.realpath(prefix):
+                alone = "python alone is that of --env"
+                raise self.command.failure(f"its Python is that of {prefix}", alone, "write that")
             if queuing := self._hellos[0]["unfinished"]:
                 raise self.command.failure(
                     f"its step returns before {queuing} has computed it",
@@ -177,6 +183,8 @@ class HeldCommand:
             less = "let it use less memory"
             one = "where all do not fit together, --apart has one alive at a time"
             do = f"{one if self._beside else less}; see {self.log}"
+        if self._beside and PORT_TAKEN in tail(self.log, TAIL):
+            do = f"give each its own port, or --apart; see {self.log}"
         return self.command.ended(
             code,
             f"it ended with code {code} {when or 'after some ' + counted(self.steps, 'step')}",

@@ -67,13 +67,14 @@ class Script(TypedDict):
 class Hello(TypedDict):
     """What a rank says of itself.
 
-    gpus: UUIDs of those that it uses. unfinished: who still computed what its first step had
-    returned.
+    prefix: of its Python's environment. gpus: UUIDs of those that it uses. unfinished: who still
+    computed what its first step had returned.
     """
 
     rank: Annotated[int, Meta(ge=0)]
     world: Annotated[int, Meta(ge=1)]
     torch: str | None
+    prefix: str
     cuda: bool
     gpus: list[str]
     unfinished: str | None

@@ -10,7 +10,7 @@ from ninefold.answer.words import disturbed
 from ninefold.bench import batches, change, ranks
 from ninefold.bench.measurements import BESIDE, Measurements
 from ninefold.bench.turns import ROLLOUT
-from ninefold.diff.compare import find
+from ninefold.diff.compare import find, is_alike
 from ninefold.diff.kinds import answer
 from ninefold.numbers import counted, plural
 
@@ -86,7 +86,8 @@ def notes(measured: Measurements, times: Times) -> Iterator[str]:
 def compared(measured: Measurements) -> dict[str, Any]:
     """How the first steps of commands compare with those of the first, as `ninefold diff` says it.
 
-    By name, of all that leave nothing out, and take as many examples in as many processes.
+    By name, of all that leave nothing out, take as many examples in as many processes, and could be
+    recorded whole.
     """
     first, recorded = measured.commands[0], measured.recorded
     alike = [
@@ -96,6 +97,8 @@ def compared(measured: Measurements) -> dict[str, Any]:
         and command.processes == first.processes
         and measured.examples.get(command.name, 1.0) == 1
         and {first.name, command.name} <= recorded.keys()
+        and not (recorded[first.name].lost or recorded[command.name].lost)
+        and is_alike(recorded[first.name].steps[0], recorded[command.name].steps[0])
     ]
     answers = {name: answer(find(recorded[first.name], recorded[name])) for name in alike}
     return {name: {key: data[key] for key in COMPARED} for name, data in answers.items()}

@@ -18,13 +18,14 @@ from ninefold.answer.facts import facts_of
 from ninefold.answer.screen import NOTES, more_notes, screen
 from ninefold.answer.times import Times, times
 from ninefold.bench.change import require_effect
-from ninefold.bench.command import CHANGES, OUT, Command
+from ninefold.bench.command import CHANGES, NO_HOOK, OUT, SEED, Command
 from ninefold.bench.precisions import AXIS
 from ninefold.bench.printed import tail
 from ninefold.bench.whole import run_whole
 from ninefold.errors import Failure, Slower, Undecided, one_line
 from ninefold.files import read_json, read_text
 from ninefold.numbers import counted, digits
+from ninefold.process import scratch
 from ninefold.progress import aligned
 from ninefold.stats.needed import OF_SEEDS, number_needed
 from ninefold.stats.statistics import compare as compare_values
@@ -252,7 +253,11 @@ def judge_runs(
         for name in drawn(names, order, seed):
             command = commands[names.index(name)]
             file = command.log(keep, seed).with_suffix(".json")
+            (loaded := scratch() / "loaded").unlink(missing_ok=True)
             seconds = run_whole(seeded(command, seed, file), seed, keep)
+            if SEED not in command.text and not loaded.exists():
+                wrong, do = "its seeds cannot be set", "leave that out, or write {seed} in it"
+                raise command.failure(f"{NO_HOOK[0]}: {wrong}", NO_HOOK[1], do)
             log.add(name, seed, seconds=seconds, steps=1)
             scores[name][seed] = score_of(command.log(keep, seed), command, rule.score)
         if seed == 0:

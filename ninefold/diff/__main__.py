@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ def parser() -> CommandsParser:
         "alone is started twice as it is.",
         EXAMPLES,
     )
-    commands = "a line for /bin/sh; in it {out} is an empty folder"
+    commands = "a line for a shell; in it {out} is an empty folder"
     options.add_argument("commands", nargs="*", metavar="COMMAND", help=commands)
     options.take("--steps", "N", "steps that each takes (20)", positive, default=20)
     options.flag(
@@ -84,11 +84,8 @@ def run(words: Sequence[str]) -> None:
     asked = parser().read(words)
     if asked.json:
         output.require_writable("--json", asked.json)
-
-    def tell(text: str) -> None:
-        where = sys.stderr if asked.json == output.STDOUT else sys.stdout
-        print(printable(text), file=where, flush=True)
-
+    where = sys.stderr if asked.json == output.STDOUT else sys.stdout
+    data = dict[str, Any]()
     with prepared(asked, least=1) as (keep, commands):
         wrong = "so many commands were given"
         if asked.resume and len(asked.commands) != 2:
@@ -97,28 +94,43 @@ def run(words: Sequence[str]) -> None:
         if len(commands) > 2:
             raise ConfigError("arguments", len(commands), wrong, "two are compared", "give two")
         one, other = commands * 2 if len(commands) == 1 else commands
-        if asked.resume:
-            data = resumed(one, other, keep, asked.steps, asked.kill_after)
-            tell(data["text"])
-        elif replace(one, name=other.name) == other:
-            data = two_starts(one, keep, asked.steps, asked.only)
-            tell(data["text"])
-        else:
-            data = compared((one, other), keep, asked, tell)
-    if asked.json:
-        output.write("--json", asked.json, output.as_json(data))
-    if asked.fail and (data["kind"] not in EQUAL or data.get("lost")):
+        try:
+            for said, found in answers(one, other, keep, asked):
+                data = found
+                print(printable(said), file=where, flush=True)
+        finally:  # a look behind may fail
+            if asked.json and data:
+                output.write("--json", asked.json, output.as_json(data))
+    if asked.fail and data["kind"] not in EQUAL:
         raise Parted("command", other.text, "it parts", str(data["kind"]), "see above")
+    if asked.fail and (lost := data.get("lost")):
+        wrong = "it does not restore all"
+        raise Parted("command", other.text, wrong, f"not {', '.join(lost)}", "see above")
+
+
+def answers(
+    one: Command, other: Command, keep: Path, asked: Namespace
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each answer, as what is said now and as all data so far."""
+    if asked.resume:
+        data = resumed(one, other, keep, asked.steps, asked.kill_after)
+    elif replace(one, name=other.name) == other:
+        data = two_starts(one, keep, asked.steps, asked.only)
+    else:
+        yield from compared((one, other), keep, asked)
+        return
+    yield data["text"], data
 
 
 def compared(
-    commands: Sequence[Command], keep: Path, asked: Namespace, tell: Callable[[str], None]
-) -> dict[str, Any]:
-    """Compare two commands, and look behind what hides the rest. tell: gets each answer at once."""
+    commands: Sequence[Command], keep: Path, asked: Namespace
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Compare two commands, and look behind what hides the rest; yields as of `answers`."""
     one, other = (record(command, keep, asked.steps) for command in commands)
     data = last = answer(find(one, other))
-    text, switched = ["\n".join([data["text"], *besides(one), *besides(other)])], dict[str, str]()
-    tell(text[0])
+    data["text"] = "\n".join([data["text"], *besides(one, other)])
+    yield data["text"], data
+    switched = dict[str, str]()
     while not asked.only and (switch := BEHIND.get(last["kind"])):
         if switch in switched.values() or (switch == ORDER and not one.order()):
             break
@@ -130,10 +142,10 @@ def compared(
         other = record(commands[1], keep, asked.steps, variables)
         last = answer(find(one, other))
         data["behind"].append(last)
-        text.append(f"Behind that, with {' and '.join(switched.values())}: "
-                    f"{last['text'][0].lower()}{last['text'][1:]}")  # fmt: skip
-        tell(text[-1])
-    return {**data, "text": "\n".join(text)}
+        said = f"{last['text'][0].lower()}{last['text'][1:]}"
+        said = f"Behind that, with {' and '.join(switched.values())}: {said}"
+        data["text"] += f"\n{said}"
+        yield said, data
 
 
 if __name__ == "__main__":

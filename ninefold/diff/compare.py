@@ -51,6 +51,12 @@ class Training:
     def first(self) -> Rank:
         return self.steps[0][0]
 
+    @property
+    def lost(self) -> str | None:
+        """Why not all could be recorded."""
+        found: str | None = self.steps[-1][0]["lost"]
+        return found
+
     def order(self) -> Order:
         """The indices of examples by loader, as one process would take them."""
         found = defaultdict[str, list[Any]](list)
@@ -224,18 +230,33 @@ def distance(one: Entry | None, other: Entry | None, least: float = 0.0) -> floa
     )
 
 
+def tables(
+    one: Sequence[Rank], other: Sequence[Rank]
+) -> tuple[dict[tuple[str, str], Entry], dict[tuple[str, str], Entry]]:
+    """The entries of two steps: of weights that are in other parts none of what they have."""
+    left_out = () if is_alike(one, other) else NEEDED
+    a, b = ({key: of for key, of in table(ranks).items() if key[0] not in left_out}
+            for ranks in (one, other))  # fmt: skip
+    return a, b
+
+
+def is_alike(one: Sequence[Rank], other: Sequence[Rank]) -> bool:
+    """Whether both have weights whole, or in as many parts (FullyShardedDataParallel)."""
+    a, b = (len(ranks) if ranks[0].get("parts") else 0 for ranks in (one, other))
+    return a == b
+
+
 def differences(one: Sequence[Rank], other: Sequence[Rank]) -> list[Difference]:
     """How two steps differ, entry by entry, in the order of a step.
 
     A gradient is a part of that of all parameters, and is held against that: of a convolution's
     bias before BatchNorm it is 0, and what is computed is rounding alone.
     """
-    a, b, found = table(one), table(other), list[Difference]()
+    (a, b), found = tables(one, other), list[Difference]()
     all_ = math.sqrt(sum(of.square for (phase, _), of in a.items() if phase == "grad"))
-    in_parts = one[0].get("parts") or other[0].get("parts")
     for key in {**a, **b}:
         mine, theirs = a.get(key), b.get(key)
-        if (key[0] in NEEDED and not in_parts) or (mine and theirs):
+        if key[0] in NEEDED or (mine and theirs):
             far = distance(mine, theirs, all_ if key[0] == "grad" else 0.0)
             found.append(Difference(*key, far, mine, theirs))
     return sorted(found, key=lambda each: PLACES[each.phase])

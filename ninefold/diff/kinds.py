@@ -18,7 +18,9 @@ from ninefold.diff.compare import (
     Rank,
     Training,
     differences,
+    is_alike,
     table,
+    tables,
 )
 from ninefold.numbers import counted
 
@@ -173,7 +175,7 @@ def examples(rank: Rank) -> list[Any]:
     """
     batches = [indices for _, indices in rank["data"]][-rank["micro"] :]
     if batches:
-        return [tuple(x) if isinstance(x, list) else x for of in batches for x in of]
+        return [hashable(index) for of in batches for index in of]
     found = defaultdict[str, list[str]](list)
     for name, projections in rank["examples"]:
         found[name] += [f"{x:.9e}" for x in projections]
@@ -188,6 +190,10 @@ def common(one: Sequence[Any], other: Sequence[Any]) -> float:
     """The share of examples that two steps have in common."""
     mine, theirs = {*one}, {*other}
     return len(mine & theirs) / max(len(mine), len(theirs), 1)
+
+
+def hashable(index: Any) -> Any:
+    return tuple(map(hashable, index)) if isinstance(index, list) else index
 
 
 def of_input(case: Case) -> Told:
@@ -254,7 +260,7 @@ def of_optimizer(case: Case) -> Told:
 def of_gradients(case: Case) -> Told:
     """What a loss or gradients that differ mean."""
     mine, theirs = ({name: of for (phase, name), of in each.items() if phase == "grad"}
-                    for each in map(table, case.ranks))  # fmt: skip
+                    for each in tables(*case.ranks))  # fmt: skip
     keys = [key for key in mine if key in theirs]
     a, b = case.names
     for has, lacks, name, than in ((mine, theirs, a, b), (theirs, mine, b, a)):
@@ -394,18 +400,25 @@ def nothing(parting: Divergence) -> Told:
     return "rounding", f"{text} but by rounding ({since}){harmless}."
 
 
-def besides(training: Training) -> Iterator[str]:
-    """What is said of a training whether or not it parts from another."""
-    for step, ranks in enumerate(training.steps, 1):
+def besides(one: Training, other: Training) -> Iterator[str]:
+    """What is said of two trainings whether or not they part."""
+    if not is_alike(one.steps[0], other.steps[0]):
+        why = "one has them whole, or in other parts (FullyShardedDataParallel)"
+        yield f"Weights and gradients are not compared: {why}."
+    for training in (one, other) if one.name != other.name else (one,):
+        yield from _of_ranks(training)
+        if training.lost:
+            yield f"Not all could be recorded in {training.name}: {training.lost}."
+
+
+def _of_ranks(training: Training) -> Iterator[str]:
+    """Where the ranks of a training part, which have all gradients."""
+    for step, ranks in enumerate([] if training.first.get("parts") else training.steps, 1):
         found = [each for rank in ranks[1:] for each in differences(ranks[:1], [rank])]
         if odd := [each for each in found if each.phase == "grad" and each.distance > AGREED]:
             of = f"gradients of {odd[0].name} from step {step} on"
             yield f"The ranks of {training.name} have other {of}."
-            break
-    if training.first.get("parts"):
-        yield f"Weights and gradients of {training.name} are not compared: each rank has a part."
-    if lost := training.steps[-1][0]["lost"]:
-        yield f"Not all could be recorded in {training.name}: {lost}."
+            return
 
 
 def answer(

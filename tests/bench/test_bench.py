@@ -69,6 +69,7 @@ def test_the_faster_command_is_named_with_an_interval_and_nothing_is_left(script
     ("command", "words"),
     [
         ("echo so; exit 3", "it ended with code 3 before its first step; its output ends: so"),
+        ("{ echo so; exit 3; } | cat", "it ended with code 3 before its first step"),
         ("echo CUDA out of memory; exit 1", "of memory; where all do not fit together, --apart"),
         (f"{sys.executable} -c pass", "without a step; torch was not imported; --whole"),
         (f"{sys.executable} -I -c pass", "no Python of it loaded the hook; -I, -E, -S"),
@@ -87,6 +88,34 @@ def test_a_command_that_cannot_be_compared_is_one_line(scripts, command, words):
 def test_a_step_that_its_module_does_not_have_ends_the_command_at_once(scripts):
     done = scripts.run("-m", "ninefold", "bench", "--step=steps:stop", FAST, FAST, code=2)
     assert "its output ends: ninefold bench --step: steps has no stop; " in done.stderr
+
+
+METHODS = """
+import time
+class Trainer:
+    @staticmethod
+    def fixed(seconds):
+        time.sleep(seconds)
+    @classmethod
+    def made(cls, seconds):
+        cls.fixed(seconds)
+"""
+
+
+@pytest.mark.parametrize("name", ["fixed", "made"])
+def test_a_step_may_be_a_static_method_or_one_of_a_class(scripts, name):
+    (scripts.folder / "methods.py").write_text(METHODS)
+    calls = f"import methods; [methods.Trainer().{name}(0.001) for _ in range(10**5)]"
+    command, step = f"{sys.executable} -c '{calls}'", f"--step=methods:Trainer.{name}"
+    done = scripts.run("-m", "ninefold", "bench", "--minutes=0.1", step, command, command)
+    assert "all train; first round until" in done.stderr
+
+
+def test_a_command_that_leaves_its_environment_for_another_is_refused(scripts):
+    (scripts.folder / "env" / "bin").mkdir(parents=True)
+    (scripts.folder / "env" / "bin" / "python").symlink_to("/bin/true")
+    done = scripts.run(*QUICK, "--env=env", f"cd . && {FAST}", f"cd . && {SLOW}", code=2)
+    assert f"its Python is that of {sys.prefix}; python alone is that of --env" in done.stderr
 
 
 @pytest.mark.slow

@@ -68,7 +68,8 @@ def test_an_error_says_what_is_allowed_and_what_would_decide() -> None:
     slower = failure_of(pair(0.925, 0.9, 0.951), minutes=2, made=14)
     assert isinstance(slower, Slower)
     assert str(slower) == (
-        "error: max-slowdown=3%: what is known; less is allowed; see what changed, or allow more"
+        "error: max-slowdown=3%: what is known; at least 0.971 is allowed; see what changed, or "
+        "allow more"
     )
     undecided = failure_of(pair(1.0, 0.967, 1.034), minutes=3, made=14)
     assert isinstance(undecided, Undecided)
@@ -89,7 +90,7 @@ def test_an_error_says_what_is_allowed_and_what_would_decide() -> None:
     near = failure_of(pair(1 / 1.0299, 1 / 1.06, 1.0), minutes=3, made=14)
     assert str(near).endswith("; a quieter runner, or more to be allowed")
     alone = failure_of(pair(0.8, None, None, rounds=1), minutes=3, made=1)
-    assert "not decided after 1 round; what is known; a quieter" in str(alone)
+    assert "not decided after 1 round; what is known; --minutes 9, a quieter" in str(alone)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from ninefold.types import SEEDS
 from tests.conftest import Shell
 
 LESS = Rule(re.compile("loss: (.*)"), "less", 0.01)
+ALWAYS = f"{sys.executable} -c 'print(\"loss: 1\")'"
 SCORES = "import random, sys\nrandom.seed(sys.argv[0] + sys.argv[1])\nprint('loss:', {})\n"
 
 
@@ -75,6 +76,7 @@ def test_scores_that_commands_print_decide(shell: Shell, better: str, code: int,
     [
         (("echo loss: nan {seed}", "echo {seed}"), "its score is "),
         (("echo loss: 1e308 {seed}",) * 2, "its score is 1e308; "),
+        (("echo loss: 1",) * 2, "no Python of it loaded the hook: its seeds cannot be set; "),
     ],
 )
 def test_a_score_that_is_none_is_an_error(
@@ -88,14 +90,14 @@ def test_a_score_that_is_none_is_an_error(
 def test_a_run_that_fails_takes_no_score_from_earlier_seeds(shell: Shell) -> None:
     options = ("--score=loss: ([0-9.]+)", "--better=less", "--margin=0.01")
     ends = "test {seed} -lt 3 && echo loss: 1"
-    done = shell.run("-m", "ninefold", "bench", *options, "echo loss: 1", ends, code=2)
+    done = shell.run("-m", "ninefold", "bench", *options, ALWAYS, ends, code=2)
     assert done.stdout.startswith("more runs: ")
     assert "it ended with code 1" in done.stderr
 
 
 def test_a_script_that_no_seed_moves_is_told_so_and_started_no_more(shell: Shell) -> None:
     options = ("--score=loss: ([0-9.]+)", "--better=less", "--margin=0.01")
-    done = shell.run("-m", "ninefold", "bench", *options, "echo loss: 1", "echo loss: 1", code=9)
+    done = shell.run("-m", "ninefold", "bench", *options, ALWAYS, ALWAYS, code=9)
     assert done.stdout.startswith("more runs: ")
     assert "A has the same score with each seed: no seed that is set from outside" in done.stdout
     assert f"{SEEDS[1]} seeds in" in done.stdout
@@ -220,7 +222,7 @@ def test_a_judgement_that_was_seen_is_added_to_its_series_though_a_later_run_fai
     options = ("--score=loss: ([0-9.]+)", "--better=less", "--margin=0.01", "--series=s.jsonl")
     ends = "test {seed} -lt 3 && echo loss: 1"
     files = ("--json=found.json",)
-    done = shell.run("-m", "ninefold", "bench", *options, *files, "echo loss: 1", ends, code=2)
+    done = shell.run("-m", "ninefold", "bench", *options, *files, ALWAYS, ends, code=2)
     assert "This series: 0 of 1 kept" in done.stdout
     assert len((shell.folder / "s.jsonl").read_text().splitlines()) == 1
     assert json.loads((shell.folder / "found.json").read_text())["exit"] == 2

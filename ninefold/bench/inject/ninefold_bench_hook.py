@@ -12,6 +12,7 @@ between, and a step that waits for its host slower than in a long run.
 """
 
 import functools
+import inspect
 import itertools
 import json
 import os
@@ -138,10 +139,12 @@ def wrap_step(module, name):
     *owners, last = name.split(".")
     try:
         owner = functools.reduce(getattr, owners, module)
-        function = getattr(owner, last)
+        function, held = getattr(owner, last), inspect.getattr_static(owner, last)
     except AttributeError:
         raise SystemExit(f"ninefold bench --step: {module.__name__} has no {name}") from None
     STEPS.lead = STEP
+    kind = type(held) if isinstance(held, (staticmethod, classmethod)) else None
+    function = held.__func__ if kind else function
 
     @functools.wraps(function)
     def wrapped(*arguments, **keywords):
@@ -151,7 +154,7 @@ def wrap_step(module, name):
         STEPS.end_step()
         return found
 
-    setattr(owner, last, wrapped)
+    setattr(owner, last, kind(wrapped) if kind else wrapped)
 
 
 class Steps:
@@ -357,6 +360,7 @@ class Steps:
             "rank": ranks.get_rank() if ranks else 0,
             "world": ranks.get_world_size() if ranks else 1,
             "torch": getattr(torch, "__version__", None),
+            "prefix": sys.prefix,
             "cuda": bool(torch and torch.cuda.is_initialized()),
             "gpus": self.used.uuids,
             "unfinished": unfinished(self.returned),

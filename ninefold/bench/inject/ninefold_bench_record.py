@@ -131,9 +131,9 @@ class Recorder:
     entries: [phase, name, dtype, rows, tensor of six numbers] of the step under way. gradients:
     whether they were on when recording began. depth: of the call of a network that is under way; a
     network is an outermost module that computes itself. on: whether that is recorded. networks:
-    by id, with what their names begin with. entered: those of this step. parts: whether weights
-    were left out as each rank has a part of them (FullyShardedDataParallel). begun: micro-batches
-    when the optimizer's step began. names: of parameters and
+    by id, with what their names begin with. entered: those of this step. parts: whether
+    FullyShardedDataParallel has made parts of weights. begun: micro-batches when the optimizer's
+    step began. names: of parameters and
     modules, by id. modules: classes, by name. ties: names of each parameter that has several.
     scale: of the GradScaler whose step it is. changed: functions that were put in the place of
     others.
@@ -218,9 +218,6 @@ class Recorder:
         (_, prefix), shared = self.networks[id(network)], {}
         for path, weight in network.named_parameters(remove_duplicate=False):
             name = self.names.setdefault(id(weight), prefix + path)
-            if is_part(weight):
-                self.parts = True
-                continue
             if id(weight) not in shared:
                 self.note("param", name, weight)
             shared.setdefault(id(weight), []).append(prefix + path)
@@ -260,7 +257,7 @@ class Recorder:
             return
         if isinstance(tensor, (int, float)):
             tensor = torch.tensor(tensor, dtype=torch.float64)
-        plain = readable(tensor)
+        plain = readable(tensor, whole=phase not in ("input", "output", "loss"))
         each = rows(plain) if by_example else plain.reshape(1, -1)
         found = measure(each, self.numbers(each.device))
         self.entries.append([phase, name, str(tensor.dtype)[len("torch.") :], len(each), found])
@@ -340,7 +337,7 @@ class Recorder:
     def step_begins(self, optimizer):
         if steps_around() > 1:
             return
-        groups = optimizer.param_groups
+        self.begun, groups = self.micro, optimizer.param_groups
         for number, of in enumerate(groups):
             suffix = f" of group {number}" if len(groups) > 1 else ""
             for key, value in of.items():
@@ -356,17 +353,15 @@ class Recorder:
                 if is_numeric(value):
                     self.note("state", f"{key} of {name}", value)
         self.note_gradients(optimizer)
-        self.begun = self.micro
 
     def trained(self, optimizer):
-        """The weights of an optimizer, with their names, that are whole on each rank."""
+        """The weights of an optimizer, with their names."""
         weights = [each for of in optimizer.param_groups for each in of["params"]]
         for number, weight in enumerate(weights):
-            if is_part(weight):
-                self.parts = True
-            else:
-                yield self.names.get(id(weight), f"parameter {number}"), weight  # of no network
+            self.parts = self.parts or getattr(weight, "_fsdp_flattened", False)
+            yield self.names.get(id(weight), f"parameter {number}"), weight  # of no network
 
+    @quiet
     def note_gradients(self, optimizer):
         scale = getattr(optimizer, "grad_scale", None)
         for name, weight in self.trained(optimizer):
@@ -424,11 +419,6 @@ def hands_on(module):
     return lightning or (bool(children) and holds and not module._parameters)
 
 
-def is_part(weight):
-    """Whether it is this rank's part of many weights, whose sums say nothing of the whole."""
-    return getattr(weight, "_fsdp_flattened", False)
-
-
 def is_numeric(value):
     return isinstance(value, (int, float, sys.modules["torch"].Tensor))
 
@@ -460,7 +450,12 @@ def replayed(name, index):
     if not stream or len(stream) < world * len(index):
         return index
     taken = [stream.popleft() for _ in range(world * len(index))][rank::world]
-    return [tuple(each) if isinstance(each, list) else each for each in taken]
+    return [*map(tuples, taken)]
+
+
+def tuples(index):
+    """An index that JSON had, as a sampler gave it."""
+    return tuple(map(tuples, index)) if isinstance(index, list) else index
 
 
 def tensors_in(values):
@@ -474,13 +469,17 @@ def tensors_in(values):
     return found
 
 
-def readable(tensor):
-    """A strided tensor of real numbers: of a shard (DTensor) that of all ranks, which call this."""
+def readable(tensor, whole=True):
+    """A strided tensor of real numbers: of a sparse one all, of a DTensor this rank's part.
+
+    whole: of a DTensor all parts, which all ranks call this for.
+    """
     torch, tensor = sys.modules["torch"], tensor.detach()
     transformed = getattr(torch._C._functorch, "is_functorch_wrapped_tensor", None)
     if transformed and transformed(tensor):
         raise RuntimeError("tensors of vmap and grad transforms have no values of their own")
-    tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    if hasattr(tensor, "to_local"):
+        tensor = tensor.full_tensor() if whole else tensor.to_local()
     tensor = tensor.to_dense() if tensor.layout is not torch.strided else tensor
     tensor = tensor.dequantize() if tensor.is_quantized else tensor
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
