@@ -63,7 +63,8 @@ class CheckpointKeys(Section, kw_only=True):
     """Writing checkpoints."""
 
     every: Whole | None = 0
-    """Steps between checkpoints; 0: after each epoch, null: only when a signal stops the run."""
+    """Steps between checkpoints, besides those after evaluations; 0: these alone, null: only when a
+    signal stops the run."""
     keep: AtLeast2 = 2
     """Step checkpoints to keep besides last.pt and best.pt."""
 

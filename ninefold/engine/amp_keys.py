@@ -31,7 +31,7 @@ class AmpKeys(OptionKeys, kw_only=True):
     weights: Literal["float32", "bfloat16"] = "float32"
     """dtype of the weights and of the optimizer's state; bfloat16: without autocast, an update of
     less than 0.4 % of a weight is rounded away."""
-    init_scale: Annotated[float, Meta(gt=0, lt=2.0**127)] = 65536.0
+    init_scale: Annotated[float, Meta(ge=2.0**-14, lt=2.0**127)] = 65536.0
     """The GradScaler's initial scale."""
     growth_factor: AboveOne = 2.0
     """Factor of the scale after growth_interval steps without overflow."""

@@ -36,7 +36,7 @@ class LossTracker:
         device: torch.device,
         skip: bool,
     ) -> None:
-        self.total, self.bad, self.since_bad, self.last = 0.0, 0, 0, math.nan
+        self.total, self.bad, self.since_bad, self.last = 0.0, 0.0, 0, math.nan
         self.skip = skip
         self._unread: list[Tensor] = []
         self._found_bad = torch.zeros((), device=device)
@@ -81,7 +81,7 @@ class LossTracker:
         """Start from zero, or from what a checkpoint within the epoch holds."""
         self._unread.clear()
         self._thaw()
-        self.total, self.bad, self.since_bad = total, int(bad), 0
+        self.total, self.bad, self.since_bad = total, bad, 0
 
     def _thaw(self) -> None:
         """Let the optimizer update the weights until the next bad loss."""

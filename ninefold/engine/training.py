@@ -97,11 +97,6 @@ class Training:
         """Score that patience and best.pt are selected by."""
         return scoring(self.objective.task)
 
-    def best(self, score: float) -> float:
-        """The best score so far, with that of a new evaluation."""
-        known = self.state.best_step > 0 and not self.score.beats(score, self.state.best_score)
-        return self.state.best_score if known else score
-
     @property
     def evaluation_due(self) -> bool:
         """Return whether an epoch or the run is trained to its end and not evaluated yet."""

@@ -21,6 +21,7 @@ from ninefold.files import write_json
 from ninefold.stats.verdicts import Comparison, Estimate, Settings
 
 VERSION = 3
+MAX_SHOWN = 8  # groups with figures and tables of their own: a search has one group for each trial
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class Classification(nn.Module):
         if target.ndim != 1 or target.is_floating_point():
             raise no_classes(target)
         predicted = output.argmax(dim=1).clamp(max=self.classes)
-        cells = target * (self.classes + 1) + predicted
+        cells = target.long() * (self.classes + 1) + predicted  # a smaller dtype would overflow
         counts = counted(cells, self.classes * (self.classes + 1))
         return counts.reshape(self.classes, self.classes + 1)
 

@@ -223,8 +223,8 @@ def restored(
 
     wanted: the frozen job of a command that takes a checkpoint; `checkpoint_file` names it,
     `weights` (average, raw or null: the average if there is one) chooses the weights.
-    parallel, place: of an evaluation in several processes, which all must call it: rank 0 reads the
-    file, which other hosts need not have.
+    parallel, context: of an evaluation in several processes, which all must call it: rank 0 reads
+    the file, which other hosts need not have.
     Raises CheckpointError, ConfigError.
     """
     path = Path(wanted.checkpoint_file)
@@ -247,7 +247,7 @@ def restored(
 def of_checkpoint(path: Path, trust: bool) -> Restored:
     """The network of a checkpoint and its job, where no command adds to them. Raises Failure.
 
-    It is on the CPU, and of the dtype of its run, whatever the caller's defaults are.
+    It is on the CPU and in float32, whatever the caller's defaults are.
     """
     keys = ("weights", "batch_size", "threads", "device", "loader", "launch")
     given = {"checkpoint_file": str(path), "trust": trust, "load": {"partial": None}}

@@ -174,7 +174,7 @@ def ended(
         steps=steps,
         skipped_steps=int(run.state.scaler.skipped),
         score=evaluation.score,
-        best_score=run.best(evaluations.selecting.score),
+        best_score=run.state.best_score if run.state.best_step else evaluations.selecting.score,
         test_loss=evaluation.loss,
         test_count=evaluation.count,
         scores=evaluation.scores.figures,

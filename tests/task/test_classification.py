@@ -34,6 +34,14 @@ def test_the_measure_is_the_confusion_matrix():
     assert np.array_equal(counts, expected)
 
 
+def test_the_measure_of_labels_in_a_small_dtype_is_the_same():
+    output, target = F.one_hot(torch.arange(47)).float(), torch.arange(47)
+    (same, of_bytes) = (
+        Classification(47).measure(output, each) for each in (target, target.byte())
+    )
+    assert same.equal(of_bytes)
+
+
 def test_numbers_in_place_of_classes_are_told():
     task, line = Classification(3), r"the targets are float32 \[.*; a class number for each example"
     with pytest.raises(ConfigError, match=line):

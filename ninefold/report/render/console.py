@@ -11,7 +11,7 @@ from ninefold.numbers import counted, plural
 from ninefold.report.render.matrix import matrix, matrix_lines
 from ninefold.report.render.results import results, table_of_answer
 from ninefold.report.render.tables import lines
-from ninefold.report.tree import Report
+from ninefold.report.tree import MAX_SHOWN, Report
 
 CONSOLE_ROWS, CONSOLE_COLUMNS = 9, 5
 CONSOLE_WIDTH = 80  # of the matrix: a terminal may be no wider
@@ -56,7 +56,7 @@ def _notes(report: Report) -> Iterator[str]:
     if report.groups and (control := report.groups[0].control):
         yield control
     yield from report.answer.caveats
-    if (others := len(report.groups) - 1) > 0 and not report.answer.by_value:
+    if (others := min(len(report.groups), MAX_SHOWN) - 1) > 0 and not report.answer.by_value:
         yield f"{counted(others, 'further table')} in the report."
 
 

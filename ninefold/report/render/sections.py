@@ -95,10 +95,10 @@ def of_group(group: Group, report: Report) -> list[Section]:
     return [section for section in said if section is not None]
 
 
-def of_study(report: Report) -> list[Section]:
-    """Return the sections on the whole study."""
+def of_study(report: Report, shown: int) -> list[Section]:
+    """Return the sections on the whole study. shown: groups that have their own."""
     notes = [note for note in report.notes if note.text not in report.answer.caveats]
-    return [*([_notes(report, notes)] if notes else []), _runs(report)]
+    return [*([_notes(report, notes)] if notes else []), _runs(report, shown)]
 
 
 def _score_and_unit(found: Sequence[Group]) -> tuple[str, str]:
@@ -330,11 +330,15 @@ def _notes(report: Report, notes: Sequence[Note]) -> Section:
     return Section("notes", "Notes", points=points, finding=f"{first}{more}")
 
 
-def _runs(report: Report) -> Section:
+def _runs(report: Report, shown: int) -> Section:
     """How the runs ended, and each of them."""
     runs, (score, unit) = report.runs, _score_and_unit(report.groups)
     statuses = Counter(run.status for run in runs).most_common()
-    about = f"{counted(runs, 'run')}: {', '.join(f'{n} {status}' for status, n in statuses)}."
+    finding = f"{counted(runs, 'run')}: {', '.join(f'{n} {status}' for status, n in statuses)}"
+    about = f"{finding}."
+    if len(report.groups) > shown:
+        most = "those with the most runs"
+        about += f" Of {len(report.groups)} conditions {shown} have tables above, {most}."
     points = [_ended(run) for run in runs if run.status != "ok"]
     for why, n in Counter(report.uncounted.values()).items():
         points.append(f"{counted(n, 'run')} {plural(n, 'does', 'do')} not count: {why}")
@@ -343,11 +347,11 @@ def _runs(report: Report) -> Section:
         status = run.status + ("" if run.counts else ", not counted")
         place = MISSING if run.round is None else str(run.round + 1)
         place = f"timing {place}" if run.folder.startswith(f"{TIMING}/") else place
-        shown = small(SECONDS.value(run)), score_text(of_score(run.scoring).value(run), unit)
-        rows.append([run.folder, str(run.cell), status, run.seed, place, *shown])
+        figures = small(SECONDS.value(run)), score_text(of_score(run.scoring).value(run), unit)
+        rows.append([run.folder, str(run.cell), status, run.seed, place, *figures])
     titles = ("seed", "round", "s/epoch", in_words(score, unit))
     table = table_of("Every run", ["run", _NAME, "status"], titles, rows)
-    return Section("runs", "Runs", about, points, tables=[table], finding=about.rstrip("."))
+    return Section("runs", "Runs", about, points, tables=[table], finding=finding)
 
 
 def _ended(run: Run) -> str:

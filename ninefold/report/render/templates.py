@@ -17,11 +17,10 @@ from ninefold.report.render import sections
 from ninefold.report.render.figures import plot
 from ninefold.report.render.matrix import markdown_matrix, matrix
 from ninefold.report.render.tables import markdown
-from ninefold.report.tree import Report
+from ninefold.report.tree import MAX_SHOWN, Report
 from ninefold.score import PHASES
 from ninefold.tables import code, plain
 
-MAX_SHOWN = 8  # groups with figures and tables of their own: a search has one group for each trial
 FOLDER = Path(__file__).parent / "templates"
 
 
@@ -73,7 +72,7 @@ def _shown(report: Report) -> dict[str, Any]:
         "matrix": drawn[0] if drawn else None,
         "sections": [*first[:1], *sections.of_answer(report), *first[1:]],
         "parts": list(zip(groups, drawn, found, strict=True))[1:],
-        "study": sections.of_study(report),
+        "study": sections.of_study(report, len(report.groups if by_value else groups)),
     }
 
 
