@@ -46,8 +46,8 @@ def summarize(rows: Sequence[Row], runs: Sequence[Run]) -> dict[str, Any] | None
     Of several seeds the figures are the worst: what holds of a cell holds of each of its runs.
     """
     by_run: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=lambda row: row["step"]):
-        by_run.setdefault(row["folder"], []).append(row)
+    for row in sorted(rows, key=lambda row: row.step):
+        by_run.setdefault(row.folder, []).append(row)
     cells: dict[Cell, list[tuple[Run, list[Row]]]] = {}
     for run in runs:
         if run.folder in by_run:
@@ -67,12 +67,12 @@ def _cell(cell: Cell, members: Sequence[tuple[Run, list[Row]]]) -> dict[str, Any
     verdict, sentence = max(judged, key=lambda pair: (SAME, WITHIN, OTHER).index(pair[0]))
     return {
         "cell": cell,
-        "first_loss_deviation": _worst(row["loss_deviation"] for row in firsts),
-        "loss_deviation": _worst(row["loss_deviation"] for _, found in members for row in found),
-        "cosine": min((row["cosine"] for row in firsts if row["cosine"] is not None), default=None),
-        "flushed": _worst(row["flushed"] for row in firsts),
+        "first_loss_deviation": _worst(row.loss_deviation for row in firsts),
+        "loss_deviation": _worst(row.loss_deviation for _, found in members for row in found),
+        "cosine": min((row.cosine for row in firsts if row.cosine is not None), default=None),
+        "flushed": _worst(row.flushed for row in firsts),
         "update_ratio": max(
-            (row["update_ratio"] for row in firsts if row["update_ratio"] is not None),
+            (row.update_ratio for row in firsts if row.update_ratio is not None),
             key=_off,
             default=None,
         ),
@@ -87,9 +87,9 @@ def _by_design(run: Run, first: Row) -> bool:
 
     That is how its strategy is meant to work, and the score has to tell what it costs.
     """
-    update = first["update_ratio"]
+    update = first.update_ratio
     fine = update is not None and _off(update) <= math.log(SAME_SIZE)
-    return bool(first["batch_norm"]) and max(run.replicas or 1, run.chunks or 1) > 1 and fine
+    return first.batch_norm and max(run.replicas or 1, run.chunks or 1) > 1 and fine
 
 
 def _judge(run: Run, first: Row) -> tuple[str, str]:
@@ -104,16 +104,16 @@ def _judge(run: Run, first: Row) -> tuple[str, str]:
         return OTHER, wrong
     precision = run.dtype if short else "TF32"
     return WITHIN, (
-        f"The gradient of the first step has a cosine of {_text(first['cosine'])} with "
+        f"The gradient of the first step has a cosine of {_text(first.cosine)} with "
         f"none, fp32's: what {precision} rounds away."
     )
 
 
 def _wrong(run: Run, first: Row, allowed: Tolerance) -> str | None:
     """Return what is wrong with a run, in one sentence, by its first step; None if nothing is."""
-    if (first["weights"] or 0.0) > allowed.loss:
+    if (first.weights or 0.0) > allowed.loss:
         return "It starts from other weights, so that nothing else of it can be compared."
-    loss, cosine, flushed = first["loss_deviation"], first["cosine"], first["flushed"]
+    loss, cosine, flushed = first.loss_deviation, first.cosine, first.flushed
     if loss is None:
         return "Its loss at the first step is not finite."
     if cosine is None:
@@ -129,7 +129,7 @@ def _wrong(run: Run, first: Row, allowed: Tolerance) -> str | None:
             f"From the same weights its first loss is {loss:.1%} off (cosine of the gradients "
             f"{_text(cosine)}): {parts}."
         )
-    gradient, update = first["gradient_ratio"], first["update_ratio"]
+    gradient, update = first.gradient_ratio, first.update_ratio
     sized = any(of is not None and _off(of) > allowed.ratio for of in (gradient, update))
     if not (elsewhere or loss > allowed.loss or sized):
         return None
@@ -142,7 +142,7 @@ def _wrong(run: Run, first: Row, allowed: Tolerance) -> str | None:
 
 def _parts_of_batch_norm(run: Run, first: Row) -> str | None:
     """Return how batch norm takes its statistics over parts of a batch; None if it does not."""
-    if not first["batch_norm"]:
+    if not first.batch_norm:
         return None
     for name, count in (("replica", run.replicas), ("chunk", run.chunks)):
         if (count or 1) > 1:

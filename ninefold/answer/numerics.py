@@ -6,9 +6,9 @@ A row says how far loss, gradient and update of a step are off; numerics.csv has
 from __future__ import annotations
 
 import math
-import sys
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +23,29 @@ from ninefold.result import NUMERICS
 
 MAX_STEPS = 10_000  # of a file that is read
 MAX_BYTES = 1 << 31  # bytes of a file once unpacked: 680 steps of the most elements recorded
-COLUMNS = (
-    "folder",
-    "step",
-    "loss",
-    "loss_deviation",
-    "cosine",
-    "gradient_ratio",
-    "flushed",
-    "update_ratio",
-    "skipped",
-    "weights",
-    "batch_norm",
-)
-Row = dict[str, Any]
 Floats = npt.NDArray[np.float32]
 Steps = Mapping[str, npt.NDArray[Any]]  # a numerics.npz: its arrays, as `measure.numerics` has them
+
+
+@dataclass(frozen=True)
+class Row:
+    """How far one step of a run is off that of none-fp32; None: not finite, or off nothing.
+
+    folder: of the run. loss_deviation, weights: relative. gradient_ratio, update_ratio: of norms.
+    flushed: share of a gradient that is zero where the other is not. skipped: by a GradScaler.
+    """
+
+    folder: str
+    step: int
+    loss: float | None
+    loss_deviation: float | None
+    cosine: float | None
+    gradient_ratio: float | None
+    flushed: float | None
+    update_ratio: float | None
+    skipped: bool
+    weights: float | None
+    batch_norm: bool
 
 
 def rows(folder: Path, runs: Sequence[Run]) -> list[Row]:
@@ -53,16 +60,7 @@ def rows(folder: Path, runs: Sequence[Run]) -> list[Row]:
             reference = _reference(folder, group, run)
             if reference is not None:
                 found += _compared(folder, run, reference)
-    return [row for row in found if well_formed(row)]
-
-
-def well_formed(row: Row) -> bool:
-    """Return whether a row, which anybody may have written, has numbers where it must."""
-    numbers = [row[name] for name in COLUMNS[2:8]] + [row["weights"]]
-    return type(row["step"]) is int and all(
-        value is None or (type(value) in (int, float) and abs(value) <= sys.float_info.max)
-        for value in numbers
-    )
+    return found
 
 
 def _reference(folder: Path, group: RunGroup, run: Run) -> Run | None:
@@ -87,37 +85,41 @@ def _differences(folder: str, mine: Steps, theirs: Steps) -> Iterator[Row]:
     for step in range(min(len(mine["loss"]), len(theirs["loss"]))):
         loss, expected = float(mine["loss"][step]), float(theirs["loss"][step])
         sizes = _norm(mine["updates"][step]), _norm(theirs["updates"][step])
-        off = abs(loss - expected) / abs(expected) if expected else math.nan
+        off = _ratio(abs(loss - expected), abs(expected))
         moved = _norm(mine["weights"][step] - theirs["weights"][step])
-        yield {
-            "folder": folder,
-            "step": step + 1,
-            "loss": _finite(loss),
-            "loss_deviation": _finite(off),
-            **_gradients(mine["gradients"][step], theirs["gradients"][step]),
-            "update_ratio": _finite(sizes[0] / sizes[1]) if sizes[1] else None,
-            "skipped": bool(mine["skipped"][step]),
-            "weights": _finite(moved / (_norm(theirs["weights"][step]) or math.nan)),
-            "batch_norm": bool(mine["batch_norm"]),
-        }
+        yield Row(
+            folder,
+            step + 1,
+            _finite(loss),
+            _finite(off),
+            *_gradients(mine["gradients"][step], theirs["gradients"][step]),
+            update_ratio=_finite(_ratio(*sizes)),
+            skipped=bool(mine["skipped"][step]),
+            weights=_finite(_ratio(moved, _norm(theirs["weights"][step]))),
+            batch_norm=bool(mine["batch_norm"]),
+        )
 
 
-def _gradients(mine: Floats, theirs: Floats) -> dict[str, float | None]:
-    """Return how two gradients differ, in the elements that are finite in both."""
+def _gradients(mine: Floats, theirs: Floats) -> tuple[float | None, float | None, float | None]:
+    """How two gradients differ in the elements that are finite in both: their cosine, the ratio of
+    their norms, and the share that is flushed.
+    """
     both = np.isfinite(mine) & np.isfinite(theirs)
     if 2 * both.sum() < both.size:
-        return {"cosine": None, "gradient_ratio": None, "flushed": None}
+        return None, None, None
     one, other = mine[both].astype(np.float64), theirs[both].astype(np.float64)
     sizes = _norm(one), _norm(other)
-    return {
-        "cosine": min(1.0, float(one @ other) / (sizes[0] * sizes[1])) if all(sizes) else None,
-        "gradient_ratio": sizes[0] / sizes[1] if sizes[1] else None,
-        "flushed": float(((one == 0) & (other != 0)).mean()),
-    }
+    cosine = float(np.minimum(1.0, _ratio(float(one @ other), sizes[0] * sizes[1])))
+    flushed = float(((one == 0) & (other != 0)).mean())
+    return _finite(cosine), _finite(_ratio(*sizes)), flushed
 
 
 def _norm(values: npt.NDArray[Any]) -> float:
     return float(np.linalg.norm(values.astype(np.float64)))
+
+
+def _ratio(one: float, other: float) -> float:
+    return one / other if other else math.nan
 
 
 def _finite(value: float) -> float | None:

@@ -23,7 +23,7 @@ from ninefold.answer.study import FEW, against
 from ninefold.answer.study_facts import SHORT_WEIGHTS, UNSCALED, StudyFacts
 from ninefold.errors import ConfigError
 from ninefold.report import read, write
-from ninefold.report.data.curves import read_curves
+from ninefold.report.data.csv_files import read_records
 from ninefold.report.data.recording import Recording, gather_recording
 from ninefold.report.loop_settings import CAST, settings
 from ninefold.report.render.results import results
@@ -99,7 +99,7 @@ def test_curves_are_the_evaluations_of_the_runs(tmp_path):
     text = "\n".join([*map(json.dumps, lines), *damaged])
     (tmp_path / "runs" / "0_none_fp32" / "metrics.jsonl").write_text(text)
     write(tmp_path)
-    points = read_curves(tmp_path / "report" / "curves.csv")
+    points = read_records(tmp_path / "report" / "curves.csv", Point)
     assert [(p.epoch, p.step, p.seconds, p.score, p.loss) for p in points] == [
         (1.0, 10, 2.5, 0.5, 0.4), (2.0, 20, None, 0.75, None)
     ]  # fmt: skip

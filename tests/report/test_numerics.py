@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from ninefold.answer.first_steps import summarize
-from ninefold.answer.numerics import rows
+from ninefold.answer.numerics import Row, rows
 from ninefold.answer.runs import Run
 from ninefold.answer.study_facts import OTHER, SAME, WITHIN
-from ninefold.report.data.numerics import read_csv, write_csv
+from ninefold.report.data.csv_files import read_records, write_records
 from ninefold.result import NUMERICS
 
 RUN = Run(
@@ -46,8 +46,8 @@ def judged(folder: Path, run: Run, content: Arrays) -> dict[str, Any]:
     write(folder, RUN, arrays())
     write(folder, run, content)
     written = rows(folder, [RUN, run])
-    write_csv(folder / "numerics.csv", written)
-    assert read_csv(folder / "numerics.csv") == written
+    write_records(folder / "numerics.csv", Row, written)
+    assert read_records(folder / "numerics.csv", Row) == written
     found = summarize(written, [RUN, run])
     reference, entry = found["rows"]
     assert (str(reference["cell"]), reference["verdict"]) == ("none-fp32", SAME)
@@ -97,6 +97,10 @@ def half_infinite(content: Arrays) -> None:
     content["gradients"][0, :600] = np.inf
 
 
+def zero(content: Arrays) -> None:
+    content["gradients"][0] = 0
+
+
 @pytest.mark.parametrize(
     ("run", "change", "verdict", "sentence"),
     [
@@ -109,6 +113,7 @@ def half_infinite(content: Arrays) -> None:
         (DDP, other_weights, OTHER, "other weights"),
         (DDP, rounded, OTHER, "first loss is 0.1% off, its gradient has a cosine of 1.0 with"),
         (DDP, half_infinite, OTHER, "zero or not finite"),
+        (DDP, zero, OTHER, "zero or not finite"),
         (CAST, rounded, WITHIN, "what float16 rounds away"),
         (CAST, underflown, OTHER, r"% of its gradient is zero where none, fp32's is not"),
     ],
@@ -161,7 +166,7 @@ def test_a_file_that_is_damaged_or_a_strangers_is_passed_over(damage, tmp_path):
     for run in (RUN, DDP):
         write(tmp_path, run, arrays())
     DAMAGES[damage](tmp_path / "ddp" / NUMERICS)
-    assert {row["folder"] for row in rows(tmp_path, [RUN, DDP])} == {"none"}
+    assert {row.folder for row in rows(tmp_path, [RUN, DDP])} == {"none"}
 
 
 def test_a_small_file_that_unpacks_to_a_large_one_is_passed_over(tmp_path, monkeypatch):

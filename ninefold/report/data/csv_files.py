@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +15,7 @@ import msgspec
 
 from ninefold.errors import ConfigError
 from ninefold.files import opener, require_small
+from ninefold.score import by_present_keys
 
 RESTORE = "restore the file from version control"
 # Bytes and rows of a file: 10,000 runs with 100 evaluations each take 80 MB.
@@ -44,6 +47,34 @@ def read_table(path: Path, convert: Callable[[Mapping[str, str]], Read]) -> list
         allowed = "the file as the report wrote it"
         raise ConfigError(path.name, path, wrong, allowed, RESTORE) from problem
     return found
+
+
+def read_records(path: Path, kind: type[Read]) -> list[Read]:
+    """Read a table whose rows are of a dataclass; as of `read_table`."""
+
+    def read(texts: Mapping[str, str]) -> Read:
+        given = by_present_keys(texts)
+        return record(kind, {name: given[name] or None for name in names_of(kind)})
+
+    return read_table(path, read)
+
+
+def record(kind: type[Read], values: Mapping[str, Any]) -> Read:
+    """A dataclass of what anybody may have written. Raises ValueError or ValidationError."""
+    found = msgspec.convert(values, kind, strict=False)
+    for value in vars(found).values():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError("a number in it was not measured")
+    return found
+
+
+def names_of(kind: type) -> list[str]:
+    return [field.name for field in fields(kind)]
+
+
+def write_records(path: Path, kind: type, records: Iterable[Any]) -> None:
+    """Write a table whose rows are of a dataclass, in the order given."""
+    write_rows(path, names_of(kind), (vars(each).values() for each in records))
 
 
 def write_rows(path: Path, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:

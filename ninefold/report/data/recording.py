@@ -20,8 +20,8 @@ from ninefold.answer.runs import Point, Run
 from ninefold.answer.study_facts import StudyFacts
 from ninefold.errors import ConfigError
 from ninefold.files import write_json
-from ninefold.report.data import numerics
-from ninefold.report.data.curves import read_curves, read_metrics, write_curves
+from ninefold.report.data.csv_files import read_records, write_records
+from ninefold.report.data.curves import read_metrics
 from ninefold.report.data.environment import gather, read_environment
 from ninefold.report.data.folders import read_results, read_sweep, studies_below
 from ninefold.report.data.privacy import Scrubber
@@ -134,10 +134,10 @@ def record(recording: Recording, target: Path) -> None:
     """Write the recorded files into `target`."""
     target.mkdir(exist_ok=True)
     write_csv(target / "runs.csv", recording.runs)
-    write_curves(target / "curves.csv", recording.points)
+    write_records(target / "curves.csv", Point, recording.points)
     (target / "numerics.csv").unlink(missing_ok=True)
     if recording.numerics:
-        numerics.write_csv(target / "numerics.csv", recording.numerics)
+        write_records(target / "numerics.csv", Row, recording.numerics)
     write_json(target / "environment.json", recording.environment)
 
 
@@ -149,8 +149,8 @@ def read_recording(target: Path) -> Recording:
     return Recording(
         runs,
         environment,
-        read_curves(target / "curves.csv"),
-        numerics.read_csv(target / "numerics.csv"),
+        read_records(target / "curves.csv", Point),
+        read_records(target / "numerics.csv", Row),
     )
 
 
