@@ -15,7 +15,7 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from ninefold.dataset.arrays import FileArray, Split
-from ninefold.errors import DataError, Failure
+from ninefold.errors import DataError, Failure, memory_failure
 from ninefold.files import require_regular
 from ninefold.numbers import plural
 from ninefold.progress import bar
@@ -24,8 +24,8 @@ ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".
 MODES = {1: "L", 3: "RGB"}
 FOLDERS: dict[str, tuple[str, ...]] = {  # of each split, the first that is there
     "train": ("train",),
-    "val": ("val",),
-    "test": ("test", "val"),
+    "val": ("val", "valid", "validation"),
+    "test": ("test", "val", "valid", "validation"),
 }
 OPENED = 5000  # files that `prepare` opens, which takes a second or two
 
@@ -156,12 +156,15 @@ class ImageTree:
         except (MemoryError, Failure):
             raise
         except Exception as error:  # the name need not be said twice
+            if exhausted := memory_failure(error, f"{path} was being read"):
+                raise exhausted from error
             raise self.bad(path, reason(error).replace(f" {path!r}", "")) from error
 
 
 def splits_in(there: Callable[[str], object]) -> tuple[Split, ...]:
     """The splits, by which folders are `there`: without one for test, val is the test split."""
-    return ("train", "val", "test") if there("val") and there("test") else ("train", "test")
+    validates = there("test") and any(map(there, FOLDERS["val"]))
+    return ("train", "val", "test") if validates else ("train", "test")
 
 
 def require_shape(shape: Sequence[int]) -> None:

@@ -337,6 +337,15 @@ def test_an_image_that_has_become_a_fifo_is_an_error_and_no_wait(pictures):
     os.close(writer)
 
 
+@pytest.mark.parametrize("name", ["val", "valid", "validation"])
+def test_the_folder_of_validation_images_has_one_of_three_names(pictures, name):
+    shutil.copytree(pictures / "test", pictures / name)
+    dataset = folder(pictures)
+    dataset.prepare()
+    assert dataset.splits == ("train", "val", "test")
+    assert len(dataset.load("val")) == len(dataset.load("test"))
+
+
 def test_a_limit_leaves_every_class_of_a_folder_its_share(pictures):
     train = folder(pictures, limit=4).load("train")
     assert train.targets.tolist() == [0, 0, 1, 1]
@@ -363,7 +372,7 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         lambda root: shutil.rmtree(root / "train"), "it holds no folder train; found test;"
     ),
     "no test": (
-        lambda root: shutil.rmtree(root / "test"), "it holds no folder test or val; found train;"
+        lambda root: shutil.rmtree(root / "test"), "it holds no folder test or val or valid or"
     ),
     "images without classes": (
         lambda root: [shutil.rmtree(path) for path in (root / "train").iterdir()],

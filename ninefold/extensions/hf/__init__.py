@@ -167,7 +167,7 @@ class HF(Dataset):
                 ) from error
             raise self._tree.wrong(
                 f"it cannot be {'read' if self.name is None else 'fetched'} ({said})",
-                "what save_to_disk writes, parquet files and datasets of the hub are read",
+                "what DatasetDict.save_to_disk writes, parquet files and the hub are read",
                 "write it again" if self.name is None else "fetch it elsewhere: dataset.root",
             ) from error
         finally:  # a model's weights may be fetched
