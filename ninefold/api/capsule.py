@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # the launcher reads a dataset of arrays without importing it
     from torch import TypedStorage
 
 STDLIB = os.path.abspath(sysconfig.get_path("stdlib"))
+ARRAYS = "array-*.npy"  # files of large arrays
 LARGE = 1 << 16  # bytes from which on an array is a file of its own
 Array = np.ndarray[Any, Any]
 
@@ -58,7 +59,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return _storage, (array, str(obj.dtype).removeprefix("torch."))
         plain = type(obj) in (np.ndarray, np.memmap) and obj.dtype.kind in "biufc"
         if plain and obj.nbytes >= LARGE:
-            path = self._folder / f"array-{len(list(self._folder.glob('*.npy')))}.npy"
+            number = len([*self._folder.glob(ARRAYS)])
+            path = self._folder / ARRAYS.replace("*", str(number))
             with open(path, "xb", opener=private) as file:
                 np.save(file, obj)
             return _mapped, (str(path),)

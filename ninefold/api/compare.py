@@ -118,8 +118,9 @@ def compare(
         return answered(command, place, at_most, show)
     finally:
         if not (place / STUDY).exists():  # nothing can go on with the data
-            for name in (FILE, NOTES, COMMAND):
-                (place / name).unlink(missing_ok=True)
+            arrays = (place / FILE).parent.glob(capsule.ARRAYS)
+            for path in (place / FILE, place / NOTES, place / COMMAND, *arrays):
+                path.unlink(missing_ok=True)
 
 
 def as_words(

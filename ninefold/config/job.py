@@ -74,6 +74,11 @@ class Asked(_Job):
     evaluates: bool
     in_sweep: bool
 
+    @property
+    def variant(self) -> list[str]:
+        """As of Settled; empty where the file of an experiment sets some that are still open."""
+        return [] if self.choices.get("experiments") else variant(self.overrides)
+
     def differences(self, folder: Path) -> list[str]:
         """How this job differs from the run in `folder`, as `key=now (was before)`.
 

@@ -90,7 +90,7 @@ def run_job(
     if outcome.stopped and (result := finished()):
         return Outcome(0, result=result)
     if not job.evaluates:
-        record(outcome.failures, job.choices, job.resolved, folder, started)
+        record(outcome.failures, job.choices, job.resolved, job.variant, folder, started)
     return outcome
 
 

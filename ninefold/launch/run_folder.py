@@ -147,10 +147,11 @@ def record(
     failures: Sequence[Failure],
     choices: Mapping[Any, Any],
     values: Mapping[Any, Any],
+    overrides: list[str],
     folder: Path,
     started: float,
 ) -> None:
-    """Write the result.json of a run that failed.
+    """Write the result.json of a run that failed. overrides: as of Result.
 
     Unless it holds the result of a finished run, or another process is writing to the folder.
     """
@@ -167,6 +168,7 @@ def record(
             batch_size=values.get("batch_size"),
             processes=processes if isinstance(processes, int) else None,
             total_seconds=time.time() - started,
+            overrides=overrides,
         ).write(folder)
     except OSError:
         return  # the run's own error is printed, and one line is enough

@@ -65,16 +65,17 @@ class Runs:
         started, folder = time.time(), Path(hydra.runtime.output_dir)
         choices: Mapping[Any, Any] = hydra.runtime.choices
         values: Mapping[Any, Any] = config
+        overrides = list[str]()
         try:
             self.require_undisturbed()
             job = asked(config, hydra)
-            choices, values = job.choices, job.resolved
+            choices, values, overrides = job.choices, job.resolved, job.variant
             settled = ready(job, folder)
         except Exception as error:
             self.require_undisturbed()  # the error may be a consequence of the signal
             outcome = outcome_of(error, self.argv)
             if "ckpt" not in config:
-                record(outcome.failures, choices, values, folder, started)
+                record(outcome.failures, choices, values, overrides, folder, started)
             return self._ended(outcome, folder)
         outcome = self.run_settled(settled, folder, started)
         if outcome.code and (number := signals.received()):  # it came to a run that failed

@@ -125,6 +125,7 @@ def _derive(recording: Recording, target: Path, most: int | None, resumes: bool)
     report = build(replace(recording, as_typed=None, folder=here), found)
     write_text(target / "report.md", report_text(report))
     write_report(target / "report.json", report)
+    (target / "figure.svg").unlink(missing_ok=True)  # of an earlier report
     if picture := figure(report):
         write_text(target / "figure.svg", picture)
     write_text(target / "report.html", page(report))

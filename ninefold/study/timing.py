@@ -255,7 +255,7 @@ class Timing(Entries):
             self._folders.append(folder)
         with suppress(Failure, OSError):  # of a job or a folder that no result is made of
             job: Asked | Settled = self._jobs.get(name) or self._plan.job(cell, 0)
-            record([failure], job.choices, job.resolved, folder, time.time())
+            record([failure], job.choices, job.resolved, job.variant, folder, time.time())
 
     def round_ended(self, number: int) -> None:
         """Record a round, and tell that it has ended."""

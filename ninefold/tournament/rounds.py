@@ -222,7 +222,7 @@ class Tournament:
             )
         self._take(number, paces, self._round_seconds * share - own - long)
         self.waits |= {name for name, each in self.alive.items() if each.waits}
-        alone = self._stretch(number) if self.waits else {}
+        alone = self._stretch(number) if self.waits and self.alive else {}
         self._last_turn_ended = self._clock()
         for name, contestant in list(self.alive.items()):
             of = self._taken(name, number)

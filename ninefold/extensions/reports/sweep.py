@@ -35,14 +35,10 @@ from ninefold.study_record import StudyRecord
 
 MOST_TESTED = 200  # values of which each pair is tested: of as many more it would take minutes
 CONDITIONS = ("dataset", "model", "batch_size", "epochs")
-ONE_SEED = (
-    "Every value was trained with one seed: another seed may change their order. "
-    "seed=0,1,2 shows which differences are real."
-)
-NOT_TESTED = (
-    f"Pairs of more than {MOST_TESTED} values are not tested: a sweep of the best few with several "
-    "seeds shows which differences are real."
-)
+ONE_SEED = "Every value was trained with one seed: another seed may change their order."
+SEEDS = "seed=0,1,2 shows which differences are real."
+BEST_FEW = f"A sweep of the best few with {SEEDS}"
+NOT_TESTED = f"Pairs of more than {MOST_TESTED} values are not tested. {BEST_FEW}"
 
 
 @dataclass(frozen=True)
@@ -134,7 +130,8 @@ def answer(recording: Recording, found: Sequence[StudyFacts]) -> Answer | None:
         cell if _names(found)[0] == sweep.best else best,
         reasons=[_reason(best, unsure, sweep)] * (several and sweep.tested)
         + [f"Left out, as a run of it failed: {listed_and(out)}."] * bool(out),
-        caveats=[ONE_SEED] * (not several) + [NOT_TESTED] * (several and not sweep.tested),
+        caveats=[f"{ONE_SEED} {SEEDS if recording.sweep.swept else BEST_FEW}"] * (not several)
+        + [NOT_TESTED] * (several and not sweep.tested),
         table=_table(sweep),
     )
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,13 @@ def test_a_value_whose_run_failed_keeps_its_row(tmp_path):
     path.write_text(json.dumps(content))
     found = built(recorded(folder))
     assert rows_of(found)[-1] == ["optimizer.lr=0.01", "–", "–", "diverged"]
+
+
+def test_a_value_whose_runs_diverge_has_a_row_of_its_own(shell):
+    words = ("dataset=digits", "model=mlp", "epochs=1", "optimizer.lr=0.01,1e38", "seed=0,1")
+    done = shell.train("-m", *words, "hydra.sweep.dir=s")
+    assert "2 of 4 runs are not ok." in done.stdout
+    assert re.search(r"^optimizer.lr=1e\+38  –  .* 0  .* diverged$", done.stdout, re.MULTILINE)
 
 
 def test_a_value_of_which_a_run_failed_is_not_compared(tmp_path):
