@@ -83,7 +83,7 @@ def groups(runs: Sequence[Run]) -> list[RunGroup]:
     contradict and that has no completed run of its cell and seed, or round if it is a timing run.
     """
     named = [run for run in runs if run.parallel and run.amp and run.counts]
-    own = _own_settings([run for run in named if run.ok])
+    own = _own_settings([run for run in named if run.ok or run.overrides])
     found: dict[_Key, list[Run]] = {}
     for run in sorted(named, key=lambda run: run.timed):
         if run.ok:

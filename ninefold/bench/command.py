@@ -30,8 +30,11 @@ NO_HOOK = (
     "-I, -E, -S, sudo, containers and a PYTHONPATH= in the command drop that of bench",
     "leave that out (export PYTHONPATH before bench), or --whole",
 )
-# Where a part of a pipe fails, as of `python train.py | tee log`, the command has failed.
-SHELL = ("bash", "-o", "pipefail", "-c") if shutil.which("bash") else ("/bin/sh", "-c")
+# Where a part of a pipe fails, as of `python train.py | tee log`, the command has failed. In all
+# else bash is as sh: it reads no BASH_ENV (--posix), and leaves braces (+B).
+PIPES = ("bash", "--posix", "+B", "-o", "pipefail", "-c")
+SHELL = PIPES if shutil.which("bash") else ("/bin/sh", "-c")
+CLOSED_PIPE = 128 + signal.SIGPIPE  # code of a part that wrote to one that has ended
 # Codes of a killed process, and of a shell whose child was.
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 
@@ -154,6 +157,11 @@ class Command:
             "NINEFOLD_BENCH_ORIGIN": self.copy and self.copy.original,
         }
         return {name: str(value) for name, value in variables.items() if value is not None}
+
+
+def of_all(code: int | None) -> int | None:
+    """The code of a command; of `yes | python train.py`, whose first part cannot end well, 0."""
+    return 0 if code == CLOSED_PIPE else code
 
 
 def folder_name(name: str) -> str:

@@ -73,10 +73,9 @@ def failure(gate: Gate, said: str, minutes: float, made: int) -> Failure | None:
         return Slower(gate.option, share, said, gate.limit, "see what changed, or allow more")
     if gate.verdict == PASSES:
         return None
-    if (lack := LEAST_ROUNDS - gate.pair.rounds) > 0:
-        rounds: int | None = made + lack
-    else:
-        rounds = rounds_for_side(gate.pair, gate.least, made)
+    rounds = rounds_for_side(gate.pair, gate.least, made)
+    if 0 < gate.pair.rounds < LEAST_ROUNDS:
+        rounds = made + LEAST_ROUNDS - gate.pair.rounds
     more = f"--minutes {math.ceil(minutes * rounds / made)}, " if rounds else ""
     do = f"{more}a quieter runner, or more to be allowed"
     return Undecided(gate.option, share, f"not decided after {counted(made, 'round')}", said, do)

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from ninefold.bench import guardian
-from ninefold.bench.command import KILLED, NO_HOOK, Command
+from ninefold.bench.command import KILLED, NO_HOOK, Command, of_all
 from ninefold.bench.messages import Answer, Batch, Connection, Hello
 from ninefold.bench.printed import TAIL, last_line, raised, tail
 from ninefold.bench.ranks import own_seconds
@@ -121,7 +121,7 @@ class HeldCommand:
             (self.folder / "go").touch()  # whatever uses a GPU later does not wait
             self._stop()
             return True
-        code, now = self._process.poll(), time.monotonic()
+        code, now = of_all(self._process.poll()), time.monotonic()
         passes = not self._ranks and (self.folder / "passes").exists()
         if passes or code is not None or now - self._began > START_SECONDS:
             raise self._no_step(code)
@@ -244,7 +244,7 @@ class HeldCommand:
                     "all ranks of a training end together",
                     f"see {self.log}",
                 ) from None
-            raise Ended(self._process.returncode) from None
+            raise Ended(of_all(self._process.returncode) or 0) from None
         except msgspec.DecodeError as error:
             raise self.command.failure(
                 f"what it says of its steps cannot be used ({error})",

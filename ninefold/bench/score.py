@@ -256,7 +256,7 @@ def judge_runs(
             (loaded := scratch() / "loaded").unlink(missing_ok=True)
             seconds = run_whole(seeded(command, seed, file), seed, keep)
             if SEED not in command.text and not loaded.exists():
-                wrong, do = "its seeds cannot be set", "leave that out, or write {seed} in it"
+                wrong, do = "its seeds cannot be set", "write {seed} in it, or leave that out"
                 raise command.failure(f"{NO_HOOK[0]}: {wrong}", NO_HOOK[1], do)
             log.add(name, seed, seconds=seconds, steps=1)
             scores[name][seed] = score_of(command.log(keep, seed), command, rule.score)

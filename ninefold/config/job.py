@@ -77,7 +77,11 @@ class Asked(_Job):
     @property
     def variant(self) -> list[str]:
         """As of Settled; empty where the file of an experiment sets some that are still open."""
-        return [] if self.choices.get("experiments") else variant(self.overrides)
+        if self.choices.get("experiments"):
+            return []
+        if self.resume in (None, resume.AUTO):
+            return variant(self.overrides)
+        return variant(resume.all_overrides(Path(str(self.resume)), self.overrides))
 
     def differences(self, folder: Path) -> list[str]:
         """How this job differs from the run in `folder`, as `key=now (was before)`.

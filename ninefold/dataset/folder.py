@@ -31,9 +31,9 @@ HOLDS = "train/CLASS/IMAGE and test/CLASS/IMAGE"
 class Folder(Dataset):
     """An image classification dataset: root/{train,val,test}/CLASS/IMAGE, val or test optional.
 
-    Without root/test, root/val is the test split. Classes and files are sorted by name, hidden
-    ones left out. `limit` takes training files evenly spaced in that order, so that every class
-    keeps its share.
+    val may be called valid or validation. Without root/test it is the test split. Classes and files
+    are sorted by name, hidden ones left out. `limit` takes training files evenly spaced in that
+    order, so that every class keeps its share.
     """
 
     root: str | None = None

@@ -405,7 +405,7 @@ def besides(one: Training, other: Training) -> Iterator[str]:
     if not is_alike(one.steps[0], other.steps[0]):
         why = "one has them whole, or in other parts (FullyShardedDataParallel)"
         yield f"Weights and gradients are not compared: {why}."
-    for training in (one, other) if one.name != other.name else (one,):
+    for training in (one, other):
         yield from _of_ranks(training)
         if training.lost:
             yield f"Not all could be recorded in {training.name}: {training.lost}."

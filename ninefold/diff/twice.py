@@ -46,7 +46,7 @@ def two_starts(command: Command, keep: Path, steps: int, only: bool = False) -> 
         others = [each for each in fixed if each != source]
         fixed = fixed if pair(others).inexact else others
     data = answer(parting, exact=True)
-    more = "\n".join(besides(parting.one, parting.other))
+    more = "\n".join(dict.fromkeys(besides(parting.one, parting.other)))
     data["needed"] = None if last.inexact else fixed
     if parting.inexact is None:
         return {**data, "text": f"{data['text']}\n{more}".strip()}

@@ -87,6 +87,14 @@ def test_a_score_that_is_none_is_an_error(
     assert words in done.stderr
 
 
+def test_a_part_of_a_pipe_that_fails_fails_the_run_and_one_that_wrote_on_does_not(shell) -> None:
+    options = ("--score=loss: ([0-9.]+)", "--better=less", "--margin=0.01")
+    writes_on = "yes | sh -c 'read a; echo loss: {seed}'"
+    fails = "sh -c 'echo loss: {seed}; exit 3' | cat"
+    done = shell.run("-m", "ninefold", "bench", *options, writes_on, fails, code=2)
+    assert done.stderr.startswith(f"error: command={fails}: it ended with code 3; ")
+
+
 def test_a_run_that_fails_takes_no_score_from_earlier_seeds(shell: Shell) -> None:
     options = ("--score=loss: ([0-9.]+)", "--better=less", "--margin=0.01")
     ends = "test {seed} -lt 3 && echo loss: 1"

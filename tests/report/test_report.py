@@ -78,6 +78,12 @@ def test_runs_of_different_conditions_get_tables_of_their_own(tmp_path, name, va
     assert len(built(recorded(sweep(tmp_path, result(), other))).groups) == 2
 
 
+def test_a_strategy_with_a_key_of_its_own_stays_in_the_table_where_all_its_runs_failed(tmp_path):
+    failed = result("ddp", status="diverged", overrides=["parallel.bucket_cap_mb=1"])
+    [group] = built(recorded(sweep(tmp_path, result(), failed))).groups
+    assert [str(cell.cell) for cell in group.cells] == ["none-fp32", "ddp-fp32"]
+
+
 def test_a_sweep_in_which_everything_failed_still_gets_its_report(tmp_path):
     report.write(sweep(tmp_path, failure("none", "fp32"), failure("ddp", "fp32")))
     text = (tmp_path / "report" / "report.md").read_text()

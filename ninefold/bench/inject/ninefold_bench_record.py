@@ -469,7 +469,7 @@ def tensors_in(values):
     return found
 
 
-def readable(tensor, whole=True):
+def readable(tensor, whole=False):
     """A strided tensor of real numbers: of a sparse one all, of a DTensor this rank's part.
 
     whole: of a DTensor all parts, which all ranks call this for.
