@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 
 SYNTAX = set("'\"[]{}(),\\$")  # of Hydra's values
@@ -22,6 +23,11 @@ def key_of(text: str) -> str:
 def as_value(text: str) -> str:
     """Return `text` as the value of an override."""
     return text if re.fullmatch(r"[\w./-]+", text, re.ASCII) else as_text(text)
+
+
+def for_shell(key: str, value: object) -> str:
+    """An override of a text, as a shell takes it."""
+    return shlex.quote(f"{key}={as_value(str(value))}")
 
 
 def as_text(text: str) -> str:
@@ -50,7 +56,7 @@ def last_of_each(arguments: Sequence[str]) -> list[str]:
     kept: dict[object, str] = {}
     for number, word in enumerate(arguments):
         before = arguments[number - 1] if number else ""
-        of_flag = before.startswith("-") and before not in ("-m", "--multirun")
+        of_flag = re.fullmatch(r"-[^=]+", before) and before not in ("-m", "--multirun")
         is_value = re.match(r"[\w./@]+=", word) and not of_flag
         name, _, value = word.partition("=")
         key = (name, value.startswith("{")) if is_value else number

@@ -38,6 +38,7 @@ class State:
     train_seconds, evaluate_seconds, epoch_seconds: of the inner clock, of all evaluations, and of
     the inner clock in each epoch.
     origin: sentences about the weights that the run began with, on rank 0.
+    examples: numbers of them, for training, validation and test.
     """
 
     model: nn.Module
@@ -55,6 +56,7 @@ class State:
     evaluate_seconds: float = 0.0
     epoch_seconds: list[float] = field(default_factory=list)
     origin: list[str] = field(default_factory=list)
+    examples: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._parameters = list(self.model.parameters())
@@ -98,6 +100,7 @@ class State:
             "evaluate_seconds": self.evaluate_seconds,
             "epoch_seconds": self.epoch_seconds,
             "origin": self.origin,
+            "examples": self.examples,
         }
 
     def _losses(self, context: RankContext) -> Tensor:

@@ -23,6 +23,7 @@ from ninefold.result import Result, identity
 from ninefold.secrets import redact
 from ninefold.signals import failure as ending
 from ninefold.waits import locked, poll_until, unlock
+from ninefold.words import for_shell
 
 LOCK_WAIT_SECONDS = 5.0  # seconds to wait for the lock
 
@@ -126,7 +127,7 @@ def exclusive(
 
 def occupied(folder: Path, do: str = "") -> FolderInUse:
     """The failure of a run whose folder has another run. do: what else to do than to choose one."""
-    choose = f"choose another, or resume it with resume={folder}"
+    choose = f"choose another, or resume it with {for_shell('resume', folder)}"
     wrong, allowed = "there is a run in it", "each has a folder of its own"
     return FolderInUse("hydra.run.dir", folder, wrong, allowed, do or choose)
 
@@ -139,7 +140,9 @@ def stopped(number: int, folder: Path) -> Failure:
         signal.Signals(number).name,
         "the run was stopped",
         f"its last checkpoint is in {folder}" if saved else "it had no checkpoint yet",
-        f"resume with: {typed_as('train')} resume={folder}" if saved else "start it again",
+        f"resume with: {typed_as('train')} {for_shell('resume', folder)}"
+        if saved
+        else "start it again",
     )
 
 

@@ -18,6 +18,7 @@ from ninefold.places import EXPERIMENTS
 from ninefold.study.plan import Plan
 from ninefold.study.record import StudyFolder
 from ninefold.types import spelled
+from ninefold.words import for_shell
 
 SHOWN = 3  # differences that an error names
 
@@ -40,7 +41,8 @@ def begin(
     began: float,
 ) -> StudyFolder:
     """The recording of a new study. Raises ConfigError if `folder` holds one."""
-    for failure in occupied(folder, f"choose another, or resume it with study.resume={folder}"):
+    resumes = for_shell("study.resume", folder)
+    for failure in occupied(folder, f"choose another, or resume it with {resumes}"):
         raise failure
     return StudyFolder(
         folder=folder,

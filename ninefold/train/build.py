@@ -310,6 +310,7 @@ def training(
     net = network_of(at, data, resume, evaluates)
     checkpoints = Checkpoints(folder / "checkpoints", job.checkpoint.keep)
     state = state_of(at, net, batches.steps_per_epoch)
+    state.examples = [len(each or ()) for each in (data.train, data.val, data.test)]
     if resume:
         restore(state, checkpoints, job_yaml, parallel, context)
     load = Load(context.gpus)
@@ -319,6 +320,11 @@ def training(
     last_step = batches.steps_per_epoch * job.epochs
     if job.max_steps is not None:
         last_step = min(last_step, job.max_steps)
+    if state.step > last_step:
+        key = "epochs" if job.max_steps != last_step else "max_steps"
+        wrong = f"the run is at step {state.step} already"
+        do = "ask for more, or start a new run"
+        raise ConfigError(key, job[key], wrong, f"it has {last_step} steps so", do)
     task, counted = net.objective.task, counted_in(data, net.objective.task)
     return TrainingRun(
         job=job,

@@ -163,6 +163,12 @@ def restore(
             do = "build it so"
             raise CheckpointError("resume", path, said, "the same in the same order are needed", do)
         require_shapes(saved["optimizer"]["state"], state.optimizer)
+        if (then := saved.get("examples", state.examples)) != state.examples:
+            sizes = " and ".join(f"{numbers}" for numbers in (then, state.examples))
+            said = "its dataset has other numbers of examples by now"
+            known = f"for training, validation and test {sizes} are those then and now"
+            do = "put the data back, or start a new run, with init= for its weights"
+            raise CheckpointError("resume", path, said, known, do)
         state.restore(saved, parallel, context)
     except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
         if memory_failure(error, "a run was being resumed"):

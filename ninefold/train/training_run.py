@@ -31,6 +31,7 @@ from ninefold.score import IMAGES, Counted
 from ninefold.secrets import redact
 from ninefold.signals import Stop, failure
 from ninefold.train.warmup import WarmUp, warm_up
+from ninefold.words import for_shell
 
 log = logging.getLogger(__name__)
 
@@ -168,7 +169,7 @@ def save_and_stop(run: TrainingRun) -> NoReturn:
         Signals(number).name,
         "the run was stopped",
         f"it is saved at step {run.state.step} in {folder}",
-        f"resume with: {typed_as('train')} resume={folder}",
+        f"resume with: {typed_as('train')} {for_shell('resume', folder)}",
     )
 
 

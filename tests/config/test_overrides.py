@@ -51,6 +51,7 @@ def test_values_that_hydra_reads_as_they_are_are_left_alone():
         ("-m seed=0,1 seed=2", "-m seed=2"),
         ("+a=1 a=2 ++a=3 ~a a=4", "+a=1 ++a=3 ~a a=4"),
         ("--config-dir a=b a=1 a=2", "--config-dir a=b a=2"),
+        ("--config-dir=b a=1 a=2", "--config-dir=b a=2"),
         ("a=(,  a=1", "a=1"),
         ("o=sgd o={lr:0.1} o={lr:1}", "o=sgd o={lr:1}"),
     ],

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
+from PIL import Image
 
 from ninefold.config import resume
 from ninefold.config.configuration import Configuration
@@ -127,6 +128,31 @@ def test_a_job_that_slurm_requeued_goes_on_in_its_folder(shell, begun):
 
 
 # What a resumed run may be told
+
+
+def test_a_run_that_has_gone_further_than_is_asked_for_is_refused(shell, begun):
+    copied(begun, "plain", shell.folder / "run")
+    done = shell.train("resume=run", "max_steps=2", code=2)
+    assert done.stderr.startswith("error: max_steps=2: the run is at step 3 already; it has 2 ")
+
+
+def test_a_run_whose_dataset_has_other_numbers_of_examples_is_refused(shell):
+    for place in ("train/a/0", "train/a/1", "train/b/0", "test/a/0", "test/b/0"):
+        file = shell.folder / "set" / f"{place}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8)).save(file)
+    images = ("dataset=folder", "dataset.root=set", "dataset.shape=[1,8,8]", "dataset.mean=null")
+    shell.train(*JOB, *images, "dataset.std=null", "model=mlp", "batch_size=1", "max_steps=1",
+                "hydra.run.dir=run", code=0)  # fmt: skip
+    shutil.copy(file, shell.folder / "set" / "train" / "a" / "2.png")
+    done = shell.train("resume=run", "max_steps=2", code=3)
+    assert "its dataset has other numbers of examples by now; for training, validation and test " \
+        "[3, 0, 2] and [4, 0, 2] are those then and now; " in done.stderr  # fmt: skip
+
+
+def test_variables_that_hydra_would_set_too_late_are_refused(shell):
+    done = shell.train("+hydra.job.env_set.A=1", code=2)
+    assert done.stderr.startswith("error: hydra.job.env_set={'A': '1'}: the processes of a run do ")
 
 
 def test_what_repeats_the_run_is_fine_and_what_differs_is_named_in_one_line(shell, begun):
