@@ -63,15 +63,18 @@ def _settings(run: Run, own: Own) -> tuple[str, ...]:
 def _own_settings(runs: Sequence[Run]) -> Own:
     """The settings of a strategy or precision that others have no key for, with its name.
 
-    Only where all of its runs have them: then they are a part of what it is in this study.
+    Only where all of its runs have them, or all failed ones if it has no other: then they are a
+    part of what it is in this study.
     """
     found: Own = set()
     for axis in ("parallel", "amp"):
         texts: dict[str, set[str]] = {}
+        done = {getattr(run, axis) for run in runs if run.ok}
         for run in runs:
             said = {text for text in run.settings if text.startswith(f"{axis}.") and is_own(text)}
             option = getattr(run, axis)
-            texts[option] = said & texts.get(option, said)
+            if run.ok or (run.overrides and option not in done):
+                texts[option] = said & texts.get(option, said)
         found |= {(option, text) for option, said in texts.items() for text in said}
     return found
 
@@ -83,7 +86,7 @@ def groups(runs: Sequence[Run]) -> list[RunGroup]:
     contradict and that has no completed run of its cell and seed, or round if it is a timing run.
     """
     named = [run for run in runs if run.parallel and run.amp and run.counts]
-    own = _own_settings([run for run in named if run.ok or run.overrides])
+    own = _own_settings(named)
     found: dict[_Key, list[Run]] = {}
     for run in sorted(named, key=lambda run: run.timed):
         if run.ok:

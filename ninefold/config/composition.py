@@ -181,7 +181,11 @@ def _hydra(command: str, flags: Namespace) -> Hydra:
 def mode_problems(composition: Composition) -> list[Failure]:
     """What is wrong with a command before its job is looked at."""
     config, kind = composition.config, "sweep" if composition.sweeps else "run"
-    found = [*not_honored(config), *_unset_variables(config)]
+    found = not_honored(config)
+    if config.hydra.job.env_set and not (composition.sweeps or config.launch.inline):
+        names = ", ".join(map(str, config.hydra.job.env_set))
+        wrong, allowed = "a run's processes do not get it", "variables of the command are theirs"
+        found = [ConfigError("hydra.job.env_set", names, wrong, allowed, "set them before it")]
     found = found or combinations.problems(_asked(composition), combinations.REFUSED_COMMANDS)
     if found or config.hydra[kind].dir:
         return found
@@ -214,15 +218,6 @@ def not_honored(config: DictConfig) -> list[Failure]:
         for section in SWEEP_SECTIONS
         for key, value in changed(config, section).items()
     ]
-
-
-def _unset_variables(config: DictConfig) -> list[Failure]:
-    """A failure for variables that Hydra sets for a run, whose processes are forked before."""
-    given = config.hydra.job.env_set
-    if not given or config.launch.inline:
-        return []
-    wrong, allowed = "the processes of a run do not get it", "variables of the command are theirs"
-    return [ConfigError("hydra.job.env_set", spelled(given), wrong, allowed, "set them before it")]
 
 
 def changed(config: DictConfig, section: str) -> dict[str, Any]:

@@ -323,7 +323,7 @@ def training(
     if state.step > last_step:
         key = "epochs" if job.max_steps != last_step else "max_steps"
         wrong = f"the run is at step {state.step} already"
-        do = "ask for more, or start a new run"
+        do = "ask for more, or leave resume out"
         raise ConfigError(key, job[key], wrong, f"it has {last_step} steps so", do)
     task, counted = net.objective.task, counted_in(data, net.objective.task)
     return TrainingRun(

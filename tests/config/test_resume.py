@@ -152,7 +152,7 @@ def test_a_run_whose_dataset_has_other_numbers_of_examples_is_refused(shell):
 
 def test_variables_that_hydra_would_set_too_late_are_refused(shell):
     done = shell.train("+hydra.job.env_set.A=1", code=2)
-    assert done.stderr.startswith("error: hydra.job.env_set={'A': '1'}: the processes of a run do ")
+    assert done.stderr.startswith("error: hydra.job.env_set=A: a run's processes do not get it; ")
 
 
 def test_what_repeats_the_run_is_fine_and_what_differs_is_named_in_one_line(shell, begun):
