@@ -166,7 +166,7 @@ class Divergence:
 
 def renamed(other: Training, one: Training) -> Training:
     """`other` with the names of `one`: equal ones, else by order where all sizes are equal."""
-    a, b = ({name: entry.n for (phase, name), entry in table(each.steps[0]).items()
+    a, b = ({name: entry.n for ranks in each.steps for (phase, name), entry in table(ranks).items()
              if phase == "param"} for each in (one, other))  # fmt: skip
     mine, theirs = [name for name in a if name not in b], [name for name in b if name not in a]
     if not mine or [a[name] for name in mine] != [b[name] for name in theirs]:

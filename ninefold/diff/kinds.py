@@ -279,6 +279,10 @@ def of_gradients(case: Case) -> Told:
         return "underflow", f"{zero} in {b if more > 0 else a} alone (a GradScaler helps)"
     if (ratio := factor(mine, theirs)) is not None:
         return of_factor(case, ratio)
+    if ratio := factor_of_loss(case):  # gradients that are clipped do not show it
+        kind, said = of_factor(case, ratio)
+        if kind != "factor":
+            return kind, said
     if not case.unlike:
         return "function", f"{case.differs}, and all outputs before are equal"
     why = f"{case.unlike}, and a mean of means over unequal numbers of tokens does that"
@@ -292,8 +296,16 @@ def has_float16(ranks: Sequence[Rank]) -> bool:
     return any(entry.dtype == "float16" for entry in table(ranks).values())
 
 
+def factor_of_loss(case: Case) -> float | None:
+    """How many times as large the loss of B is as that of A; None if that is 1 or not known."""
+    one, other = (table(ranks).get(("loss", "loss")) for ranks in case.ranks)
+    ratio = other.total / one.total if one and other and one.total else 1.0
+    return None if ratio <= 0 or is_near(ratio, 1.0) else ratio
+
+
 def factor(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> float | None:
     """The one number by which all gradients of B are those of A; None without, or if it is 1."""
+    mine = {key: entry for key, entry in mine.items() if key in theirs}
     squares = [sum(of[key].square for key in mine) for of in (mine, theirs)]
     if not all(squares) or not all(map(math.isfinite, squares)):
         return None

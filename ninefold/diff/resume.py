@@ -11,7 +11,7 @@ from typing import Any
 
 from ninefold.bench.command import Command
 from ninefold.diff.compare import EXACT, Training, differences, find, renamed
-from ninefold.diff.kinds import answer, common, taken
+from ninefold.diff.kinds import answer, besides, common, taken
 from ninefold.diff.starts import record
 from ninefold.errors import ConfigError
 
@@ -30,7 +30,7 @@ def resumed(
     saved = kill_after or len(killed.steps) - AFTER_SAVE
     second, whole = record(then, keep, steps), record(one, keep, steps)
     second = renamed(second, whole)
-    after = begin(whole, second)
+    after = begin(whole, second, saved)
     shift = saved if after is None else after
     rest = Training(whole.name, whole.steps[shift:], shift)
     if not rest.steps:
@@ -43,18 +43,22 @@ def resumed(
     said = f"{second.name} goes on after {whole.name}'s step {rest.began}. "
     said += f"Not restored: {', '.join(gone)}. " if gone else ""
     said += f"Restored: {', '.join(kept)}. " if kept else ""
-    text = {"text": f"{said}{data['text']}"}
+    text = {"text": "\n".join([f"{said}{data['text']}", *besides(rest, second)])}
     return {**data, **text, "lost": gone, "kept": kept, "shift": rest.began}
 
 
-def begin(whole: Training, second: Training) -> int | None:
-    """The steps of the whole training after which weights are what the second begins with."""
+def begin(whole: Training, second: Training, saved: int) -> int | None:
+    """The steps of the whole training after which weights are what the second begins with.
+
+    saved: about when; a step that a GradScaler skips leaves them as they were.
+    """
+    found = list[int]()
     for number, ranks in enumerate(whole.steps):
         apart = [each.distance for each in differences(ranks, second.steps[0])
                  if each.phase == "param"]  # fmt: skip
         if number and max(apart, default=1.0) <= RESTORED:
-            return number
-    return None
+            found.append(number)
+    return min(found, key=lambda number: abs(number - saved), default=None)
 
 
 def lost(rest: Training, second: Training) -> Iterator[tuple[str, bool]]:

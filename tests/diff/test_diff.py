@@ -14,7 +14,7 @@ from ninefold.bench.command import INJECT
 from ninefold.diff.__main__ import main
 from ninefold.diff.compare import Entry, Training, distance, find
 from ninefold.diff.kinds import answer
-from ninefold.diff.resume import lost
+from ninefold.diff.resume import begin, lost
 from ninefold.diff.twice import possible
 from tests.conftest import Shell
 from tests.diff.plants import HERE, PLANTS, PYTHON, wrong
@@ -94,6 +94,18 @@ def test_no_rounding_explains_another_learning_rate() -> None:
 
     found = answer(find(steps("A", 0.0, 1.0), steps("B", 0.01, 1.1)))
     assert (found["kind"], found["step"]) == ("learning-rate", 2)
+
+
+def test_a_loss_that_is_not_divided_is_told_though_its_gradients_are_clipped() -> None:
+    one = training("A", {"output x": 1.0, "loss loss": 1.0, "grad a": 1.0, "grad b": 0.5})
+    other = training("B", {"output x": 1.0, "loss loss": 4.0, "grad a": 0.9, "grad b": 0.6})
+    other.steps[0][0]["micro"] = 4
+    assert answer(find(one, other))["kind"] == "accumulation"
+
+
+def test_of_equal_weights_a_resumed_training_begins_at_those_next_to_the_save() -> None:
+    whole = training("A", *[{"param w": number} for number in (1.0, 2.0, 2.0, 3.0)])
+    assert [begin(whole, training("B", {"param w": 2.0}), saved) for saved in (1, 2)] == [1, 2]
 
 
 def test_numbers_that_differ_are_shown_with_the_digits_that_tell_them_apart() -> None:
@@ -177,6 +189,32 @@ def test_gradients_are_those_of_the_step_that_a_closure_computes(shell: Shell) -
     assert "At step 1: 2 of 4 parameters, first first.weight, have a gradient in A" in done.stdout
 
 
+IN_WORKERS = """
+import sys, torch
+torch.manual_seed(0)
+scale, net = torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1)
+class Set(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+    def __getitem__(self, number):
+        item = scale(torch.full((2, 8), float(number)))[0].detach()
+        assert not sys.modules["ninefold_bench_record"].RECORDER.entries
+        return item
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for batch in torch.utils.data.DataLoader(Set(), 8, num_workers=1):
+    optimizer.zero_grad()
+    net(batch).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_nothing_is_recorded_in_workers_of_a_loader(shell: Shell) -> None:
+    (shell.folder / "train.py").write_text(IN_WORKERS)
+    line = f"{PYTHON} train.py"
+    done = shell.run("-m", "ninefold", "diff", "--steps=3", "--only", line, code=0)
+    assert done.stdout == "Nothing differs up to step 3: bit for bit.\n"
+
+
 IN_PARTS = """
 import os, sys, torch
 from torch import distributed
@@ -207,7 +245,7 @@ def test_a_sharded_training_is_compared_with_one_that_is_not(how, said, shell: S
     run = f"{PYTHON} -m torch.distributed.run --standalone --nproc-per-node 2 train.py"
     done = shell.run("-m", "ninefold", "diff", "--steps=4", f"{run} ddp", f"{run} {how}", code=0)
     assert done.stdout.startswith("Nothing differs up to step 4")
-    assert done.stdout.count("are not compared: each rank has a part.") == said
+    assert done.stdout.count("Weights and gradients are not compared: ") == said
     assert "other gradients" not in done.stdout
 
 

@@ -108,12 +108,15 @@ def switch_off(functional, without):
 
 
 def quiet(method):
-    """Have a method note what it cannot record in place of raising it, and record nothing there."""
+    """Have a method note what it cannot record in place of raising it, and record nothing there.
+
+    Nothing is recorded in other threads and in workers of a loader, which are forked and go on.
+    """
 
     @functools.wraps(method)
     def call(self, *arguments):
         torch = sys.modules["torch"]
-        if self.ended or get_ident() != self.thread:
+        if self.ended or get_ident() != self.thread or torch.utils.data.get_worker_info():
             return
         self.gradients = torch.is_grad_enabled()
         try:
@@ -184,7 +187,7 @@ class Recorder:
             return
         self.enter(module)
         for name, tensor in self.named([*arguments, *keywords.values()], module):
-            if tensor.grad_fn is None:  # else another network has made it
+            if tensor.grad_fn is None and tensor.dim():  # else another network has made it
                 self.note("input", name, tensor, by_example=True)
                 if name == self.names[id(module)]:
                     each = rows(readable(tensor)).double()
@@ -322,6 +325,8 @@ class Recorder:
 
         @functools.wraps(step)
         def step_of_scaler(scaler, optimizer, *arguments, **keywords):
+            if self.ended:  # where bench has wrapped this, it stays
+                return step(scaler, optimizer, *arguments, **keywords)
             count, self.scale = self.count, scaler.get_scale() if scaler.is_enabled() else None
             found = step(scaler, optimizer, *arguments, **keywords)
             if self.scale is not None and count == self.count:
