@@ -10,7 +10,7 @@ from ninefold.answer.words import disturbed
 from ninefold.bench import batches, change, ranks
 from ninefold.bench.measurements import BESIDE, Measurements
 from ninefold.bench.turns import ROLLOUT
-from ninefold.diff.compare import find, is_alike
+from ninefold.diff.compare import find
 from ninefold.diff.kinds import answer
 from ninefold.numbers import counted, plural
 
@@ -97,8 +97,7 @@ def compared(measured: Measurements) -> dict[str, Any]:
         and command.processes == first.processes
         and measured.examples.get(command.name, 1.0) == 1
         and {first.name, command.name} <= recorded.keys()
-        and not (recorded[first.name].lost or recorded[command.name].lost)
-        and is_alike(recorded[first.name].steps[0], recorded[command.name].steps[0])
+        and not (recorded[first.name].unrecorded or recorded[command.name].unrecorded)
     ]
     answers = {name: answer(find(recorded[first.name], recorded[name])) for name in alike}
     return {name: {key: data[key] for key in COMPARED} for name, data in answers.items()}

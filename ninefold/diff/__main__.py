@@ -15,8 +15,8 @@ from ninefold.bench.__main__ import STOPPED, failure_of
 from ninefold.bench.command import Command
 from ninefold.bench.commands import prepared
 from ninefold.bench.options import CommandsParser, Rule, add_shared
-from ninefold.diff.compare import find, recording
-from ninefold.diff.kinds import answer, besides
+from ninefold.diff.compare import find
+from ninefold.diff.kinds import answer, remarks
 from ninefold.diff.resume import resumed
 from ninefold.diff.starts import record
 from ninefold.diff.twice import two_starts
@@ -31,12 +31,12 @@ EXAMPLES = """examples:
   ninefold diff --revisions main HEAD -- python train.py
 """
 EQUAL = ("equal", "rounding")
-ORDER = "A's order of the data in both"
-# Kinds that hide what comes behind them, and what is switched off to look there.
+ORDER = "A's order of the data"
+# Kinds that hide what comes behind them, and what both have to look there.
 BEHIND = {
     **dict.fromkeys(("order", "epoch", "same-on-ranks"), ORDER),
-    "dropout": "no dropout in both",
-    "batchnorm": "running statistics of BatchNorm in both",
+    "dropout": "no dropout",
+    "batchnorm": "running statistics of BatchNorm",
 }
 
 
@@ -128,22 +128,20 @@ def compared(
     """Compare two commands, and look behind what hides the rest; yields as of `answers`."""
     one, other = (record(command, keep, asked.steps) for command in commands)
     data = last = answer(find(one, other))
-    data["text"] = "\n".join([data["text"], *besides(one, other)])
+    data["text"] = "\n".join([data["text"], *remarks(one, other)])
     yield data["text"], data
     switched = dict[str, str]()
     while not asked.only and (switch := BEHIND.get(last["kind"])):
         if switch in switched.values() or (switch == ORDER and not one.order()):
             break
         switched[last["kind"]] = switch
-        without = [each for each in switched if BEHIND[each] != ORDER]
-        one = record(commands[0], keep, asked.steps, recording(asked.steps, without=without))
+        one = record(commands[0], keep, asked.steps, without=[*switched])
         replay = one.order() if ORDER in switched.values() else None
-        variables = recording(asked.steps, without=without, replay=replay)
-        other = record(commands[1], keep, asked.steps, variables)
+        other = record(commands[1], keep, asked.steps, without=[*switched], replay=replay)
         last = answer(find(one, other))
         data["behind"].append(last)
         said = f"{last['text'][0].lower()}{last['text'][1:]}"
-        said = f"Behind that, with {' and '.join(switched.values())}: {said}"
+        said = f"Behind that, with {' and '.join(switched.values())} in both: {said}"
         data["text"] += f"\n{said}"
         yield said, data
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ninefold.files import opener, write_text
+from ninefold.files import opener, read_bytes, write_text
 from ninefold.process import scratch
 
 ALL = ("torch", "numpy", "random", "default_rng", "hash")
@@ -21,40 +21,62 @@ VARIABLES = {
     "deterministic": {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"},
     "threads": {"OMP_NUM_THREADS": "1"},
 }
-RECORD = "NINEFOLD_BENCH_RECORD"  # the variable that asks the hook to record
-# In the order of a step; inputs and outputs are in the order in which modules were called.
-PHASES = ("param", "input output", "loss", "scale", "hyper", "state", "grad", "buffer")
-PLACES = {phase: place for place, of in enumerate(PHASES) for phase in of.split()}
-SUMMED = {"input", "output", "loss"}  # over micro-batches and ranks; of the rest rank 0 counts
-DECIDING = {"loss", "scale", "hyper", "grad"}  # what training follows
-NEEDED = {"param", "state", "grad"}  # that one has and the other has not is a difference
+RECORD = "NINEFOLD_BENCH_RECORD"  # the variable with a file: what the hook is to record
 # How far rounding to a dtype may set one step apart: 256, 12 and 8 units of it.
 LIMITS = {"float64": 1.5e-5, "float32": 1.5e-5, "float16": 5.9e-3, "bfloat16": 3.1e-2}
 GROWTH, FADES, MOST = 30.0, 3.0, 0.05  # of rounding from step to step
+MOST_BYTES = 1 << 32  # of what a process records
 EXACT = 1e-12  # sums in float64 of other numbers of threads differ by less
 Rank = dict[str, Any]  # what one rank has recorded of a step
+Steps = list[list[Rank]]  # of each the records of its ranks
 Order = dict[str, list[Any]]  # indices of examples, by loader
+
+
+class Phase(NamedTuple):
+    """A part of a step.
+
+    place: in the order of a step; inputs and outputs are in the order in which modules were called.
+    words: of an entry with this name. restored: what a checkpoint has of it. summed: over
+    micro-batches and ranks; else rank 0 counts. decides: whether training follows it. needed:
+    whether it is a difference that one has and the other has not.
+    """
+
+    place: int
+    words: str
+    restored: str = ""
+    summed: bool = False
+    decides: bool = False
+    needed: bool = False
+
+
+PHASES = {
+    "param": Phase(0, "the parameter {}", "weights", needed=True),
+    "input": Phase(1, "the input of {}", summed=True),
+    "output": Phase(1, "the output of {}", summed=True),
+    "loss": Phase(2, "the {}", summed=True, decides=True),
+    "scale": Phase(3, "the GradScaler's {}", "GradScaler", decides=True),
+    "hyper": Phase(4, "{}", "learning rate", decides=True),
+    "state": Phase(5, "the optimizer's {}", "optimizer", needed=True),
+    "grad": Phase(6, "the gradient of {}", decides=True, needed=True),
+    "buffer": Phase(7, "the buffer {}", "buffers"),
+}
 
 
 @dataclass(frozen=True)
 class Training:
-    """The first steps of a command, of each the records of its ranks.
-
-    name: of the command. began: steps that were left out before.
-    """
+    """The first steps of the command with this name."""
 
     name: str
-    steps: list[list[Rank]]
-    began: int = 0
+    steps: Steps
 
     @property
     def first(self) -> Rank:
         return self.steps[0][0]
 
     @property
-    def lost(self) -> str | None:
+    def unrecorded(self) -> str | None:
         """Why not all could be recorded."""
-        found: str | None = self.steps[-1][0]["lost"]
+        found: str | None = self.steps[-1][0]["unrecorded"]
         return found
 
     def order(self) -> Order:
@@ -77,28 +99,30 @@ def recording(
 
     fixed: sources of chance. without: "dropout", "batchnorm". replay: another training's order.
     """
-    file = None
-    if replay is not None:
-        file = str(Path(tempfile.mkdtemp(dir=scratch()), "order"))
-        write_text(Path(file), json.dumps(replay))
-    wanted = {"steps": steps, "fixed": [*fixed], "without": [*without], "replay": file}
-    found = {RECORD: json.dumps(wanted)}
-    for each in fixed:
-        found |= VARIABLES.get(each, {})
-    return found
+    file = Path(tempfile.mkdtemp(dir=scratch()), "wanted")
+    wanted = {"steps": steps, "fixed": [*fixed], "without": [*without], "replay": replay or {}}
+    write_text(file, json.dumps(wanted))
+    variables = [VARIABLES.get(each, {}) for each in fixed]
+    return {RECORD: str(file), **dict(item for of in variables for item in of.items())}
 
 
-def recorded(folder: Path) -> list[list[Rank]]:
+def recorded(folder: Path) -> Steps:
     """The steps that processes have written, with all ranks in order.
 
     One that a process was killed in is left out.
     """
-    found = list[list[Rank]]()
+    found = Steps()
     for file in folder.glob("*.steps"):
         with open(file, encoding="utf-8", opener=opener) as content:
             found.append([json.loads(line) for line in content if line.endswith("\n")])
     by_rank = sorted(filter(None, found), key=lambda steps: int(steps[0]["rank"]))
     return [[*ranks] for ranks in zip(*by_rank, strict=False)]
+
+
+def is_recorded(folder: Path, steps: int) -> bool:
+    """Whether each process that has taken a step has written so many."""
+    files = [*folder.glob("*.steps")]
+    return bool(files) and all(read_bytes(file, MOST_BYTES).count(b"\n") >= steps for file in files)
 
 
 class Entry(NamedTuple):
@@ -121,6 +145,9 @@ class Entry(NamedTuple):
         """Of a loss, which is a number."""
         value, bad = self.total / by, min(self.bad, 1.0)
         return Entry(self.dtype, 1, 1.0, bad, 0.0, value, value**2, value)
+
+
+Table = dict[tuple[str, str], Entry]  # by phase and name
 
 
 class Difference(NamedTuple):
@@ -146,22 +173,53 @@ class Difference(NamedTuple):
 class Divergence:
     """Two trainings, and where they part.
 
-    other: with the names of `one`. first, inexact: step and difference: beyond its limit, and the
-    first that is not equal bit for bit. others: what else differs in that step. worst: the largest
-    distance that was rounding. harmless: the first beyond its limit that training does not follow,
-    a buffer if there is no other.
-    steps: that were compared. grown: whether rounding has grown so far that no place can be told.
+    other: with the names of `one`. after: steps of `one` that are left out before. steps: that were
+    compared. last: how far all of the last one is apart. beyond: what of it differs by more than
+    rounding, if they part. inexact: the first step and difference that are not equal bit for bit.
+    harmless: the first beyond its limit that training does not follow, a buffer if there is no
+    other. worst: the largest distance that was rounding. grown: whether rounding has grown so far
+    that no place can be told.
     """
 
     one: Training
     other: Training
-    first: tuple[int, Difference] | None = None
-    inexact: tuple[int, Difference] | None = None
-    others: Sequence[Difference] = ()
-    worst: float = 0.0
+    after: int = 0
     steps: int = 0
-    grown: bool = False
+    last: Sequence[Difference] = ()
+    beyond: Sequence[Difference] = ()
+    inexact: tuple[int, Difference] | None = None
     harmless: Difference | None = None
+    worst: float = 0.0
+    grown: bool = False
+
+    @property
+    def step(self) -> int:
+        """The last step that was compared, as `one` counts them."""
+        return self.after + self.steps
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return self.one.name, self.other.name
+
+    @property
+    def until(self) -> tuple[Steps, Steps]:
+        """The steps of both up to the last one that was compared."""
+        return self.one.steps[: self.step], self.other.steps[: self.steps]
+
+    @property
+    def ranks(self) -> tuple[list[Rank], list[Rank]]:
+        """The last step that was compared, of both."""
+        one, other = self.until
+        return one[-1], other[-1]
+
+    def entries(self, phase: str) -> tuple[dict[str, Entry], dict[str, Entry]]:
+        """The entries of that step by name, of both."""
+        own = [each for each in self.last if each.phase == phase]
+        one = {each.name: each.one for each in own if each.one}
+        return one, {each.name: each.other for each in own if each.other}
+
+    def both(self, one: object, other: object) -> str:
+        return f"{one} in {self.one.name} and {other} in {self.other.name}"
 
 
 def renamed(other: Training, one: Training) -> Training:
@@ -178,31 +236,29 @@ def renamed(other: Training, one: Training) -> Training:
         """`exp_avg of fc.weight` by its last part, `fc[1]` by its first."""
         return re.sub(r"^(.* of |)([^\[]*)", lambda of: of[1] + known.get(of[2], of[2]), name)
 
-    steps = [
-        [
-            {**rank, "entries": [[p, translated(name), *of] for p, name, *of in rank["entries"]]}
-            for rank in ranks
-        ]
-        for ranks in other.steps
-    ]
-    return replace(other, steps=steps)
+    def of(rank: Rank) -> Rank:
+        named = [[phase, translated(name), *of] for phase, name, *of in rank["entries"]]
+        return {**rank, "entries": named, "drew": [*map(translated, rank["drew"])]}
+
+    return replace(other, steps=[[*map(of, ranks)] for ranks in other.steps])
 
 
-def table(ranks: Sequence[Rank]) -> dict[tuple[str, str], Entry]:
-    """The entries of a step by phase and name, added up over calls and ranks.
+def table(ranks: Sequence[Rank]) -> Table:
+    """The entries of a step, added up over calls and ranks.
 
     Of the loss that is the mean over ranks, divided by its GradScaler's scale.
     """
-    found = dict[tuple[str, str], Entry]()
+    found = Table()
     for number, rank in enumerate(ranks):
         for phase, name, dtype, rows, numbers in rank["entries"]:
-            if number == 0 or phase in SUMMED:
-                key, entry = (phase, name), Entry(dtype, rows, *numbers)
-                found[key] = found[key].plus(entry) if key in found else entry
-    loss, scale = found.get(("loss", "loss")), found.get(("scale", "scale"))
-    if loss is not None:
-        by = len(ranks) * (scale.total if scale else 1.0)
-        found["loss", "loss"] = loss.divided(by)
+            key, entry, summed = (phase, name), Entry(dtype, rows, *numbers), PHASES[phase].summed
+            if key not in found and (number == 0 or summed):
+                found[key] = entry
+            elif summed:
+                found[key] = found[key].plus(entry)
+    if loss := found.get(("loss", "loss")):
+        scale = found.get(("scale", "scale"))
+        found["loss", "loss"] = loss.divided(len(ranks) * (scale.total if scale else 1.0))
     return found
 
 
@@ -230,36 +286,33 @@ def distance(one: Entry | None, other: Entry | None, least: float = 0.0) -> floa
     )
 
 
-def tables(
-    one: Sequence[Rank], other: Sequence[Rank]
-) -> tuple[dict[tuple[str, str], Entry], dict[tuple[str, str], Entry]]:
-    """The entries of two steps: of weights that are in other parts none of what they have."""
-    left_out = () if is_alike(one, other) else NEEDED
-    a, b = ({key: of for key, of in table(ranks).items() if key[0] not in left_out}
-            for ranks in (one, other))  # fmt: skip
-    return a, b
-
-
-def is_alike(one: Sequence[Rank], other: Sequence[Rank]) -> bool:
-    """Whether both have weights whole, or in as many parts (FullyShardedDataParallel)."""
-    a, b = (len(ranks) if ranks[0].get("parts") else 0 for ranks in (one, other))
-    return a == b
-
-
 def differences(one: Sequence[Rank], other: Sequence[Rank]) -> list[Difference]:
     """How two steps differ, entry by entry, in the order of a step.
+
+    What one alone has counts if it is of weights, and all could be recorded of both. An output that
+    is as large in each call, as of positions, has no examples that add up.
 
     A gradient is a part of that of all parameters, and is held against that: of a convolution's
     bias before BatchNorm it is 0, and what is computed is rounding alone.
     """
-    (a, b), found = tables(one, other), list[Difference]()
+    a, b, found = table(one), table(other), list[Difference]()
+    whole = not any(rank["unrecorded"] for rank in (*one, *other))
+    calls, others = (math.prod(shape(ranks)) for ranks in (one, other))
     all_ = math.sqrt(sum(of.square for (phase, _), of in a.items() if phase == "grad"))
     for key in {**a, **b}:
         mine, theirs = a.get(key), b.get(key)
-        if key[0] in NEEDED or (mine and theirs):
+        fixed = mine and theirs and mine.n * others == theirs.n * calls and calls != others
+        if key[0] == "output" and fixed:
+            continue
+        if (mine and theirs) or (PHASES[key[0]].needed and whole):
             far = distance(mine, theirs, all_ if key[0] == "grad" else 0.0)
             found.append(Difference(*key, far, mine, theirs))
-    return sorted(found, key=lambda each: PLACES[each.phase])
+    return sorted(found, key=lambda each: PHASES[each.phase].place)
+
+
+def shape(ranks: Sequence[Rank]) -> tuple[int, int]:
+    """Ranks and micro-batches of a step."""
+    return len(ranks), ranks[0]["micro"]
 
 
 def limits(differences: Sequence[Difference], before: float) -> Iterator[float]:
@@ -274,28 +327,27 @@ def limits(differences: Sequence[Difference], before: float) -> Iterator[float]:
         yield EXACT if exact else limit if each.phase == "input" else grown
 
 
-def find(one: Training, other: Training) -> Divergence:
-    """Compare step by step until the trainings part.
+def find(one: Training, other: Training, after: int = 0) -> Divergence:
+    """Compare step by step until the trainings part. after: steps of `one` that are left out.
 
     They part where a step has a difference that training follows. One that it does not follow is
     harmless from then on.
     """
-    parting, before = Divergence(one, renamed(other, one)), 0.0
+    parting, before = Divergence(one, renamed(other, one), after), 0.0
     harmless = set[tuple[str, str]]()
-    for mine, theirs in zip(one.steps, parting.other.steps, strict=False):
+    for mine, theirs in zip(one.steps[after:], parting.other.steps, strict=False):
         parting.steps += 1
-        all_ = differences(mine, theirs)
+        parting.last = all_ = differences(mine, theirs)
         unequal = [each for each in all_ if each.distance > EXACT]
         if unequal and parting.inexact is None:
-            parting.inexact = parting.steps, unequal[0]
+            parting.inexact = parting.step, unequal[0]
         limited = [*zip(all_, limits(all_, before), strict=True)]
-        beyond = [each for each, limit in limited if each.distance > limit]
-        beyond = [each for each in beyond if each[:2] not in harmless]
+        beyond = [each for each, limit in limited
+                  if each.distance > limit and each[:2] not in harmless]  # fmt: skip
         if parts(beyond, all_):
-            first, parting.others = beyond[0], beyond
-            rounds = first.phase not in ("input", "hyper", "scale")  # no step before reaches these
-            grown = GROWTH * before > MOST and rounds
-            parting.first, parting.grown = (parting.steps, first), grown and first.distance < 1
+            first = beyond[0]  # rounding grows from step to step, but not in inputs and options
+            reached = first.phase not in ("input", "hyper", "scale") and first.distance < 1
+            parting.beyond, parting.grown = beyond, reached and GROWTH * before > MOST
             return parting
         told = [each for each in (parting.harmless, *beyond) if each]
         parting.harmless = min(told, key=lambda each: each.phase == "buffer", default=None)
@@ -311,4 +363,5 @@ def parts(beyond: Sequence[Difference], all_: Sequence[Difference]) -> bool:
     """Whether training follows what is beyond its limit in a step, or most weights are."""
     weights, of_all = (sum(each.phase == "param" for each in of) for of in (beyond, all_))
     missing = any(each.phase == "state" and each.misses for each in beyond)
-    return missing or 2 * weights > of_all or any(each.phase in DECIDING for each in beyond)
+    decides = any(PHASES[each.phase].decides for each in beyond)
+    return missing or 2 * weights > of_all or decides

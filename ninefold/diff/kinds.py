@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ninefold.diff.compare import (
     EXACT,
     LIMITS,
     MOST,
+    PHASES,
     Difference,
     Divergence,
     Entry,
     Rank,
     Training,
     differences,
-    is_alike,
-    table,
-    tables,
+    shape,
 )
 from ninefold.numbers import counted
 
@@ -37,137 +35,186 @@ KINK = (
     "and all outputs and the loss are equal: rounding that moves the input of a ReLU over 0 does "
     "that, and so does a backward pass that is another one from this step on"
 )
-PLACES = {
-    "input": "the input of {}",
-    "output": "the output of {}",
-    "loss": "the {}",
-    "scale": "the GradScaler's {}",
-    "hyper": "{}",
-    "state": "the optimizer's {}",
-    "grad": "the gradient of {}",
-    "param": "the parameter {}",
-    "buffer": "the buffer {}",
-}
 Told = tuple[str, str]  # a kind, and the clause that says it
 
 
-@dataclass(frozen=True)
-class Case:
-    """A difference where two trainings part.
+def answer(parting: Divergence, exact: bool = False) -> dict[str, Any]:
+    """What was found, as JSON has it.
 
-    whole: of a resumed training that which was not interrupted.
+    exact: whether its step and name are of the first that is not equal bit for bit.
     """
-
-    parting: Divergence
-    first: Difference
-    whole: Training | None = None
-
-    @property
-    def names(self) -> tuple[str, str]:
-        return self.parting.one.name, self.parting.other.name
-
-    @property
-    def ranks(self) -> tuple[list[Rank], list[Rank]]:
-        number = self.parting.steps - 1
-        return self.parting.one.steps[number], self.parting.other.steps[number]
-
-    @property
-    def sides(self) -> list[tuple[Training, list[Rank], Training, list[Rank]]]:
-        """Each training against the other, with the ranks of this step."""
-        (a, b), one, other = self.ranks, self.parting.one, self.parting.other
-        return [(one, a, other, b), (other, b, one, a)]
-
-    @property
-    def holders(self) -> tuple[Training, Training]:
-        """Of what one training misses: the other one, and that one."""
-        one, other = self.parting.one, self.parting.other
-        return (other, one) if self.first.one is None else (one, other)
-
-    @property
-    def unlike(self) -> str:
-        """What differs in number, ranks or micro-batches; empty if nothing does."""
-        pairs = zip(("ranks", "micro-batches"), *map(shape, self.ranks), strict=True)
-        return next((f"{what} are {self.both(a, b)}" for what, a, b in pairs if a != b), "")
-
-    def both(self, one: object, other: object) -> str:
-        return f"{one} in {self.names[0]} and {other} in {self.names[1]}"
-
-    @property
-    def where(self) -> str:
-        """The entry in words, with the class of its module."""
-        return place(self.first) + (f" ({self.module})" if self.module else "")
-
-    @property
-    def module(self) -> str:
-        """The class of the module that the entry is of."""
-        return str(self.parting.one.first["modules"].get(self.first.name.partition("[")[0], ""))
-
-    @property
-    def differs(self) -> str:
-        """The entry, and by how much it differs."""
-        return f"{self.where} differs {self.size}"
-
-    @property
-    def size(self) -> str:
-        distance = self.first.distance
-        known = self.first.phase == "grad" and distance < math.inf
-        return f"{size(distance)} of all gradients" if known else size(distance)
+    also = dict(beside(parting))
+    kind, text = sentence(parting, also.values()) if parting.beyond else nothing(parting)
+    first = parting.inexact if exact else parting.beyond and (parting.step, parting.beyond[0])
+    step, each = first or (None, None)
+    return {
+        "version": 1,
+        "kind": kind,
+        "step": step,
+        "phase": each and each.phase,
+        "name": each and each.name,
+        "distance": each and each.distance,
+        "text": text,
+        "also": [*also],
+        "inexact": parting.inexact and [parting.inexact[0], *parting.inexact[1][:3]],
+        "worst": parting.worst,
+        "steps": parting.steps,
+        "behind": [],
+    }
 
 
-def shape(ranks: Sequence[Rank]) -> tuple[int, int]:
-    """Ranks and micro-batches of a step."""
-    return len(ranks), ranks[0]["micro"]
+def sentence(parting: Divergence, also: Iterable[str]) -> Told:
+    """The kind and the answer where trainings part. also: clauses on what else differs."""
+    first, until = parting.beyond[0], ""
+    (kind, said), far = explain(parting, first), differs(parting, first)
+    if parting.grown:
+        kind, said = "rounding", f"{far}: rounding has grown, and no place can be told"
+    elif kind in ALONE and first.phase == "grad" and first.distance < MOST and parting.steps > 1:
+        kind, said = "rounding", f"{far}, {KINK}"
+    if parting.steps > 1:
+        exactly = parting.inexact is None or parting.inexact[0] >= parting.step
+        how = "bit for bit" if exactly else f"but for rounding ({parting.worst:.0e} at most)"
+        until = f"Equal {how} up to step {parting.step - 1}. "
+    more = f" In the same step, {'; '.join(also)}." if also else ""
+    return kind, f"{until}At step {parting.step}: {said}.{more}"
 
 
-def size(distance: float) -> str:
-    """A distance in words."""
-    if distance == math.inf:
+def nothing(parting: Divergence) -> Told:
+    """The kind and the answer where trainings do not part."""
+    known = parting.one.unrecorded is parting.other.unrecorded is None
+    what = "Nothing differs" if known else "Of what could be recorded, nothing differs"
+    text, harmless = f"{what} up to step {parting.step}", ""
+    if parting.harmless:
+        harmless = f", but for {where(parting, parting.harmless)}, which training does not follow"
+    if parting.inexact is None or parting.worst <= EXACT:
+        return "rounding" if parting.inexact else "equal", f"{text}: bit for bit{harmless}."
+    step, each = parting.inexact
+    since = f"{parting.worst:.0e} at most; from step {step}, {where(parting, each)} on"
+    return "rounding", f"{text} but by rounding ({since}){harmless}."
+
+
+def beside(parting: Divergence) -> Iterator[Told]:
+    """What else differs where trainings part and does not follow from the first difference."""
+    for each in parting.beyond[1:]:
+        if each.phase in ("hyper", "scale") or (each.phase == "state" and each.misses):
+            yield explain(parting, each)
+
+
+def remarks(one: Training, other: Training) -> Iterator[str]:
+    """What is said of two trainings whether or not they part."""
+    for training in (one, other):
+        for step, ranks in enumerate(training.steps, 1):
+            found = [each for rank in ranks[1:] for each in differences(ranks[:1], [rank])]
+            if odd := [each for each in found if each.phase == "grad" and each.distance > AGREED]:
+                of = f"gradients of {odd[0].name} from step {step} on"
+                yield f"The ranks of {training.name} have other {of}."
+                break
+        if training.unrecorded:
+            yield f"Not all could be recorded in {training.name}: {training.unrecorded}."
+
+
+# A difference in words.
+
+
+def module(parting: Divergence, each: Difference) -> str:
+    """The class of the module that a difference is of."""
+    return str(parting.one.first["modules"].get(each.name.partition("[")[0], ""))
+
+
+def where(parting: Divergence, each: Difference) -> str:
+    kind = module(parting, each)
+    return PHASES[each.phase].words.format(each.name) + (f" ({kind})" if kind else "")
+
+
+def differs(parting: Divergence, each: Difference) -> str:
+    return f"{where(parting, each)} differs {size(each)}"
+
+
+def size(each: Difference) -> str:
+    if each.distance == math.inf:
         return "in the number of elements"
-    if distance < 1e-4:
-        return f"by {distance:.0e}"
-    return f"by {100 * distance:,.{0 if distance > 0.1 else 2}f} %"
+    percent = f"{100 * each.distance:,.{0 if each.distance > 0.1 else 2}f} %"
+    by = f"by {each.distance:.0e}" if each.distance < 1e-4 else f"by {percent}"
+    return f"{by} of all gradients" if each.phase == "grad" else by
 
 
-def place(each: Difference) -> str:
-    """An entry in words."""
-    return PLACES[each.phase].format(each.name)
+def unlike(parting: Divergence) -> str:
+    """What differs in number, ranks or micro-batches; empty if nothing does."""
+    pairs = zip(("ranks", "micro-batches"), *map(shape, parting.ranks), strict=True)
+    return next((f"{what} are {parting.both(a, b)}" for what, a, b in pairs if a != b), "")
 
 
-def explain(case: Case) -> Told:
-    """The kind of the first difference, and a clause that says it."""
-    return not_finite(case) or OF_PHASE[case.first.phase](case)
+# What it means, by its phase.
 
 
-def not_finite(case: Case) -> Told | None:
-    entries = sorted(case.first.sides, key=lambda each: each.bad)
-    fewer, worse = entries[0], entries[-1]
-    if fewer.bad == worse.bad:
-        return None
-    name = case.names[worse is case.first.other]
-    numbers = f"{worse.bad:,.0f} of {worse.n:,.0f} numbers of {case.where} ({worse.dtype})"
-    return "not-finite", f"{numbers} are not finite in {name}, {fewer.bad:,.0f} else"
+def explain(parting: Divergence, each: Difference) -> Told:
+    """The kind of a difference, and a clause that says it."""
+    bad = [entry.bad for entry in each.sides]
+    if min(bad) < max(bad):
+        number = bad.index(max(bad))
+        worse, name = each.sides[number], parting.names[number]
+        numbers = f"{worse.bad:,.0f} of {worse.n:,.0f} numbers of {where(parting, each)}"
+        few = f"are not finite in {name}, {min(bad):,.0f} in {parting.names[1 - number]}"
+        skips = ", whose GradScaler skips such a step" * bool(parting.entries("scale")[number])
+        return "not-finite", f"{numbers} ({worse.dtype}) {few}{skips}"
+    return OF_PHASE[each.phase](parting, each)
 
 
-def of_weights(case: Case) -> Told:
+def of_weights(parting: Divergence, each: Difference) -> Told:
     """What it means that networks begin a step with other weights."""
-    name, weights = case.first.name, table(case.ranks[0])
-    if case.first.misses:
-        has, lacks = case.holders
-        for tied in (of for of in lacks.first["ties"] if name in of):
+    if each.misses:
+        has, lacks = parting.names[each.one is None], parting.other if each.one else parting.one
+        for tied in (of for of in lacks.first["ties"] if each.name in of):
             one = f"{' and '.join(tied)} are one parameter in {lacks.name} (tied)"
-            return "tied", f"{one}, and {len(tied)} parameters in {has.name}"
-        return "structure", f"{case.where} is in {has.name} alone"
-    if case.parting.steps > 1:
-        return "step", f"{case.differs}, and nothing before: the optimizer computes something else"
-    counts = [sum(phase == "param" for phase, *_ in of) for of in (case.parting.others, weights)]
-    count = f"{counts[0]} of {counts[1]}, first {name}"
-    if case.whole:
+            return "tied", f"{one}, and {len(tied)} parameters in {has}"
+        return "structure", f"{where(parting, each)} is in {has} alone"
+    if parting.steps > 1:
+        why = "the optimizer computes something else"
+        return "step", f"{differs(parting, each)}, and nothing before: {why}"
+    differ = sum(other.phase == "param" for other in parting.beyond)
+    count = f"{differ} of {len(parting.entries('param')[0])}, first {each.name}"
+    if parting.after:
         return "weights", f"weights are not restored: {count}"
     why = "another seed, or none, before the network is made, or others are loaded"
     return "initial-weights", f"weights differ from the start: {count}: {why}"
 
 
-def examples(rank: Rank) -> list[Any]:
+def of_input(parting: Divergence, each: Difference) -> Told:
+    """What inputs that differ mean."""
+    a, b = parting.names
+    for name, ranks in ((b, parting.ranks[1]), (a, parting.ranks[0])):
+        own = [examples(rank) for rank in ranks]
+        if len(own) > 1 and all(common(own[0], each) > ALIKE for each in own[1:]):
+            same = f"all {len(own)} ranks of {name} take the same examples"
+            return "same-on-ranks", f"{same}: its sampler does not divide them"
+    mine, theirs = map(taken, parting.ranks)
+    if len(mine) != len(theirs):
+        numbers = parting.both(len(mine), len(theirs))
+        return "batch", f"the examples of a step are {numbers}"
+    if common(mine, theirs) > ALIKE:
+        states = " and ".join(drawn_otherwise(parting))
+        numbers = unlike(parting)
+        why = f": the random state of {states} differs" if states else ""
+        why = why or (f": random numbers are others where {numbers}" if numbers else "")
+        same = "the loaders take the same examples"
+        return "augmentation", f"{same}, but their values differ {size(each)}{why}"
+    if parting.after and (step := begins(parting.one.steps, theirs)):
+        lost = "the position in the data was not restored"
+        return "position", f"{b} goes on with the examples of {a}'s step {step}: {lost}"
+    again = [begins(steps[:-1], taken(steps[-1])) for steps in parting.until]
+    if again[0] != again[1] and not parting.after:
+        name, step = (b, again[1]) if again[1] else (a, again[0])
+        why = "its order is the same in each epoch (sampler.set_epoch is not called)"
+        return "epoch", f"{name} takes the examples of its step {step} again: {why}"
+    pairs = (mine, theirs), (theirs, mine)
+    lone = [[each for each in own if each not in others] for own, others in pairs]
+    said = f"{len(lone[0])} of {counted(len(mine), 'example')} are others"
+    if parting.ranks[0][0]["data"]:  # else nothing but their values is known
+        said += f": {parting.both(*(', '.join(of[:SHOWN]) for of in lone))}"
+    return "order", said
+
+
+def examples(rank: Rank) -> list[str]:
     """What tells the examples of a step apart: indices, or else projections of the inputs.
 
     The last batches are those that were trained on: a resumed loop skips some before. Of several
@@ -175,94 +222,77 @@ def examples(rank: Rank) -> list[Any]:
     """
     batches = [indices for _, indices in rank["data"]][-rank["micro"] :]
     if batches:
-        return [hashable(index) for of in batches for index in of]
+        return [str(index) for of in batches for index in of]
     found = defaultdict[str, list[str]](list)
     for name, projections in rank["examples"]:
         found[name] += [f"{x:.9e}" for x in projections]
     return max(found.values(), key=len, default=[])
 
 
-def taken(ranks: Sequence[Rank]) -> list[Any]:
+def taken(ranks: Sequence[Rank]) -> list[str]:
     return [each for rank in ranks for each in examples(rank)]
 
 
-def common(one: Sequence[Any], other: Sequence[Any]) -> float:
+def common(one: Sequence[str], other: Sequence[str]) -> float:
     """The share of examples that two steps have in common."""
     mine, theirs = {*one}, {*other}
     return len(mine & theirs) / max(len(mine), len(theirs), 1)
 
 
-def hashable(index: Any) -> Any:
-    return tuple(map(hashable, index)) if isinstance(index, list) else index
-
-
-def of_input(case: Case) -> Told:
-    """What inputs that differ mean."""
-    for this, ranks, _, _ in reversed(case.sides):
-        own = [examples(rank) for rank in ranks]
-        if len(own) > 1 and all(common(own[0], each) > ALIKE for each in own[1:]):
-            same = f"all {len(own)} ranks of {this.name} take the same examples"
-            return "same-on-ranks", f"{same}: its sampler does not divide them"
-    mine, theirs = map(taken, case.ranks)
-    if len(mine) != len(theirs):
-        return "batch", f"the examples of a step are {case.both(len(mine), len(theirs))}"
-    if common(mine, theirs) > ALIKE:
-        differ = " and ".join(states(case))
-        why = f": the random state of {differ} differs" if differ else ""
-        same = "the loaders take the same examples"
-        return "augmentation", f"{same}, but their values differ {case.size}{why}"
-    a, b = case.names
-    if step := case.whole and begins(case.whole.steps, theirs):
-        lost = "the position in the data was not restored"
-        return "position", f"{b} goes on with the examples of {a}'s step {step}: {lost}"
-    before = case.parting.steps - 1
-    for this, ranks, that, others in reversed(case.sides):
-        step = begins(this.steps[:before], taken(ranks))
-        if step and begins(that.steps[:before], taken(others)) != step:
-            again = f"{this.name} takes the examples of its step {step} again"
-            why = "its order is the same in each epoch (sampler.set_epoch is not called)"
-            return "epoch", f"{again}: {why}"
-    lone = [[each for each in a if each not in b] for a, b in ((mine, theirs), (theirs, mine))]
-    said = f"{len(lone[0])} of {counted(len(mine), 'example')} are others"
-    if case.ranks[0][0]["data"]:  # else nothing but their values is known
-        said += f": {case.both(*(', '.join(map(str, of[:SHOWN])) for of in lone))}"
-    return "order", said
-
-
-def begins(steps: Sequence[Sequence[Rank]], these: Sequence[Any]) -> int | None:
+def begins(steps: Sequence[Sequence[Rank]], these: Sequence[str]) -> int | None:
     """The first step, from 1, that takes these examples."""
     same = (n for n, ranks in enumerate(steps, 1) if common(taken(ranks), these) > ALIKE)
     return next(same, None)
 
 
-def states(case: Case) -> dict[str, int]:
+def drawn_otherwise(parting: Divergence) -> dict[str, int]:
     """The random states that differ and that somebody has drawn from, and on which rank first."""
-    born, found = case.parting.one.first["born"], dict[str, int]()
-    for number, (mine, theirs) in enumerate(zip(*case.ranks, strict=False)):
+    born, found = parting.one.first["born"], dict[str, int]()
+    for number, (mine, theirs) in enumerate(zip(*parting.ranks, strict=False)):
         for name in mine["rng"].keys() & theirs["rng"].keys():
             if mine["rng"][name] not in (theirs["rng"][name], born.get(name)):
                 found.setdefault(name, number)
     return dict(sorted(found.items()))
 
 
-def of_optimizer(case: Case) -> Told:
+def of_module(parting: Divergence, each: Difference) -> Told:
+    """What an output that differs first means."""
+    said, numbers = differs(parting, each), unlike(parting)
+    dtypes = [entry.dtype for entry in each.sides if entry.dtype in LIMITS]
+    if len({*dtypes}) > 1:
+        return "precision", f"{where(parting, each)} is computed in {parting.both(*dtypes)}"
+    if "BatchNorm" in module(parting, each) and numbers:
+        why = "and it takes mean and variance over each, as is expected"
+        return "batchnorm", f"{said}: {numbers}, {why}"
+    if any(each.name in rank["drew"] for ranks in parting.ranks for rank in ranks):
+        random = f"{said} by random numbers that are drawn for it"
+        if numbers:
+            return "dropout", f"{random}: others where {numbers}, as is expected"
+        if states := drawn_otherwise(parting):
+            random += f": the random state of {' and '.join(states)} differs"
+            if len(parting.ranks[0]) > 1:
+                random += f" on rank {min(states.values())}, so ranks are seeded otherwise"
+            return "dropout", random
+    return "module", f"{said}, and all outputs before are equal"
+
+
+def of_optimizer(parting: Divergence, each: Difference) -> Told:
     """What its state, its options or a GradScaler that differ mean."""
-    if case.first.phase == "state":
-        alone = f"{case.where} is in {case.holders[0].name} alone"
-        return "optimizer-state", alone if case.first.misses else case.differs
-    option = "learning-rate" if case.first.name.startswith("lr") else "hyper"
-    numbers = [each.total for each in case.first.sides]
-    shown = ([f"{each:.{digits}g}" for each in numbers] for digits in range(4, 18))
-    values = case.both(*next((texts for texts in shown if len({*texts}) > 1), numbers))
-    return "scaler" if case.first.phase == "scale" else option, f"{case.where} is {values}"
+    if each.phase == "state":
+        alone = f"{where(parting, each)} is in {parting.names[each.one is None]} alone"
+        return "optimizer-state", alone if each.misses else differs(parting, each)
+    option = "learning-rate" if each.name.startswith("lr") else "hyper"
+    numbers = [entry.total for entry in each.sides]
+    shown = ([f"{x:.{digits}g}" for x in numbers] for digits in range(4, 18))
+    values = parting.both(*next((texts for texts in shown if len({*texts}) > 1), numbers))
+    return "scaler" if each.phase == "scale" else option, f"{where(parting, each)} is {values}"
 
 
-def of_gradients(case: Case) -> Told:
+def of_gradients(parting: Divergence, each: Difference) -> Told:
     """What a loss or gradients that differ mean."""
-    mine, theirs = ({name: of for (phase, name), of in each.items() if phase == "grad"}
-                    for each in tables(*case.ranks))  # fmt: skip
+    mine, theirs = parting.entries("grad")
     keys = [key for key in mine if key in theirs]
-    a, b = case.names
+    a, b = parting.names
     for has, lacks, name, than in ((mine, theirs, a, b), (theirs, mine, b, a)):
         if odd := [key for key in has if key not in lacks]:
             alone = f"{counted(odd, 'parameter')}, first {odd[0]}, trained in {name} alone"
@@ -273,32 +303,28 @@ def of_gradients(case: Case) -> Told:
             return "no-gradient", f"{some}, have a gradient in {name} alone: {why}"
     shares = [(theirs[key].zeros / theirs[key].n - mine[key].zeros / mine[key].n, key)
               for key in keys if mine[key].n == theirs[key].n > 0]  # fmt: skip
-    more, key = max(shares, key=lambda each: abs(each[0]), default=(0.0, ""))
-    if abs(more) > MORE_ZEROS and has_float16(case.ranks[more > 0]):
+    more, key = max(shares, key=lambda share: abs(share[0]), default=(0.0, ""))
+    dtypes = {of.dtype for other in parting.last if (of := other.other if more > 0 else other.one)}
+    if abs(more) > MORE_ZEROS and "float16" in dtypes:  # in which small gradients are zero
         zero = f"{100 * abs(more):.0f} % of the gradient of {key} are zero"
-        return "underflow", f"{zero} in {b if more > 0 else a} alone (a GradScaler helps)"
-    if (ratio := factor(mine, theirs)) is not None:
-        return of_factor(case, ratio)
-    if ratio := factor_of_loss(case):  # gradients that are clipped do not show it
-        kind, said = of_factor(case, ratio)
-        if kind != "factor":
+        return "underflow", f"{zero} in {parting.names[more > 0]} alone (a GradScaler helps)"
+    ratio, of_loss = factor(mine, theirs), factor_of_loss(parting)
+    if times := ratio or of_loss:  # gradients that are clipped do not show that of the loss
+        kind, said = of_factor(parting, times, of_loss)
+        if ratio or kind != "factor":
             return kind, said
-    if not case.unlike:
-        return "function", f"{case.differs}, and all outputs before are equal"
-    why = f"{case.unlike}, and a mean of means over unequal numbers of tokens does that"
+    said, numbers = differs(parting, each), unlike(parting)
+    if not numbers:
+        return "function", f"{said}, and all outputs before are equal"
+    why = f"{numbers}, and a mean of means over unequal numbers of tokens does that"
     return "weights-of-examples", (
-        f"all outputs are equal, but {case.differs}, and gradients by no one factor: {why}"
+        f"all outputs are equal, but {said}, and gradients by no one factor: {why}"
     )
 
 
-def has_float16(ranks: Sequence[Rank]) -> bool:
-    """Whether a step computes anything in float16, in which small gradients are zero."""
-    return any(entry.dtype == "float16" for entry in table(ranks).values())
-
-
-def factor_of_loss(case: Case) -> float | None:
+def factor_of_loss(parting: Divergence) -> float | None:
     """How many times as large the loss of B is as that of A; None if that is 1 or not known."""
-    one, other = (table(ranks).get(("loss", "loss")) for ranks in case.ranks)
+    one, other = (of.get("loss") for of in parting.entries("loss"))
     ratio = other.total / one.total if one and other and one.total else 1.0
     return None if ratio <= 0 or is_near(ratio, 1.0) else ratio
 
@@ -307,7 +333,7 @@ def factor(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> float | No
     """The one number by which all gradients of B are those of A; None without, or if it is 1."""
     mine = {key: entry for key, entry in mine.items() if key in theirs}
     squares = [sum(of[key].square for key in mine) for of in (mine, theirs)]
-    if not all(squares) or not all(map(math.isfinite, squares)):
+    if not all(0 < each < math.inf for each in squares):
         return None
     ratio, least = math.sqrt(squares[1] / squares[0]), SMALL * math.sqrt(squares[0])
     for key, one in mine.items():
@@ -318,51 +344,27 @@ def factor(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> float | No
     return None if is_near(ratio, 1.0) else ratio
 
 
-def of_factor(case: Case, ratio: float) -> Told:
-    """What one factor for all gradients means."""
-    of_a, of_b = case.sides  # each begins with its own training
-    that, small, this, big = of_a if ratio > 1 else of_b
-    times = max(ratio, 1 / ratio)
-    losses = [each.total for of in (small, big) if (each := table(of).get(("loss", "loss")))]
-    by_loss = len(losses) == 2 and losses[0] != 0 and is_near(losses[1] / losses[0], times)
-    what = f"in {this.name} {'the loss is' if by_loss else 'gradients are'} {times:.3g} times as"
-    what += f" large as in {that.name}"
-    (ranks, micro), of_small = shape(big), shape(small)
-    once, scale = "does not divide by their number", table(big).get(("scale", "scale"))
-    left = "that is its GradScaler's scale, so they are not unscaled"
+def of_factor(parting: Divergence, ratio: float, of_loss: float | None) -> Told:
+    """What one factor for all gradients means. of_loss: that of the loss."""
+    times, way = max(ratio, 1 / ratio), 1 if ratio > 1 else -1
+    (that, this), (small, big) = parting.names[::way], parting.ranks[::way]
+    by_loss = of_loss is not None and is_near(of_loss, ratio)
+    what = f"in {this} {'the loss is' if by_loss else 'gradients are'} {times:.3g} times as large"
+    (ranks, micro), scale = shape(big), parting.entries("scale")[::way][1].get("scale")
+    once, left = "and does not divide by their number", "that is its GradScaler's scale"
     for kind, n, why in (
-        ("accumulation", micro * by_loss, f"{this.name} adds up {micro} micro-batches and {once}"),
-        ("sum-over-ranks", ranks, f"{this.name} adds up over {ranks} ranks and {once}"),
-        ("not-unscaled", scale.total if scale else 0, left),
-        *(("divided-twice", n, f"{that.name} divides by {n} once too often") for n in of_small),
+        ("accumulation", micro * by_loss, f"{this} adds up {micro} micro-batches {once}"),
+        ("sum-over-ranks", ranks, f"{this} adds up over {ranks} ranks {once}"),
+        ("not-unscaled", scale.total if scale else 0, f"{left}, so they are not unscaled"),
+        *(("divided-twice", n, f"{that} divides by {n} once too often") for n in shape(small)),
     ):
         if is_near(n, times):
-            return kind, f"{what}: {why}"
-    return "factor", f"{what}, by one factor for all gradients"
+            return kind, f"{what} as in {that}: {why}"
+    return "factor", f"{what} as in {that}, by one factor for all gradients"
 
 
 def is_near(number: float, times: float) -> bool:
     return number > 0 and abs(math.log(number / times)) < NEAR
-
-
-def of_module(case: Case) -> Told:
-    """What an output that differs first means."""
-    if "Dropout" in case.module:
-        mask = f"{case.where} has another mask"
-        if case.unlike:
-            return "dropout", f"{mask}, as is expected: {case.unlike}"
-        if (rank := states(case).get("torch")) is None:
-            return "dropout", mask
-        mask += ": the random state of torch differs"
-        several = f" on rank {rank}, so ranks are seeded otherwise"
-        return "dropout", mask + (several if len(case.ranks[0]) > 1 else "")
-    if "BatchNorm" in case.module and case.unlike:
-        why = "and it takes mean and variance over each, as is expected"
-        return "batchnorm", f"{case.differs}: {case.unlike}, {why}"
-    dtypes = [entry.dtype for entry in case.first.sides if entry.dtype in LIMITS]
-    if len({*dtypes}) > 1:
-        return "precision", f"{case.where} is computed in {case.both(*dtypes)}"
-    return "module", f"{case.differs}, and all outputs before are equal"
 
 
 OF_PHASE = {
@@ -372,94 +374,3 @@ OF_PHASE = {
     **dict.fromkeys(("loss", "grad"), of_gradients),
     **dict.fromkeys(("scale", "hyper", "state"), of_optimizer),
 }
-
-
-def beside(case: Case) -> Iterator[Told]:
-    """What else differs in the same step and does not follow from the first difference."""
-    for each in case.parting.others:
-        lone = each.phase in ("hyper", "scale") or (each.phase == "state" and each.misses)
-        if lone and each != case.first:
-            yield explain(replace(case, first=each))
-
-
-def sentence(case: Case, also: Sequence[str]) -> Told:
-    """The kind and the answer where trainings part. also: clauses on what else differs."""
-    parting, first, step = case.parting, case.first, case.parting.steps
-    kind, said = explain(case)
-    if parting.grown:
-        kind, said = "rounding", f"{case.differs}: rounding has grown, and no place can be told"
-    elif kind in ALONE and first.phase == "grad" and step > 1 and first.distance < MOST:
-        kind, said = "rounding", f"{case.differs}, {KINK}"
-    last, until = parting.one.began + step - 1, ""
-    if step > 1:
-        exactly = parting.inexact is None or parting.inexact[0] >= step
-        how = "bit for bit" if exactly else f"but for rounding ({parting.worst:.0e} at most)"
-        until = f"Equal {how} up to step {last}. "
-    more = f" In the same step, {'; '.join(also)}." if also else ""
-    return kind, f"{until}At step {last + 1}: {said}.{more}"
-
-
-def nothing(parting: Divergence) -> Told:
-    """The kind and the answer where trainings do not part."""
-    began, harmless = parting.one.began, ""
-    text = f"Nothing differs up to step {began + parting.steps}"
-    if parting.harmless:
-        harmless = f", but for {place(parting.harmless)}, which training does not follow"
-    if parting.inexact is None or parting.worst <= EXACT:
-        return "rounding" if parting.inexact else "equal", f"{text}: bit for bit{harmless}."
-    step, each = parting.inexact
-    since = f"{parting.worst:.0e} at most; from step {began + step}, {Case(parting, each).where} on"
-    return "rounding", f"{text} but by rounding ({since}){harmless}."
-
-
-def besides(one: Training, other: Training) -> Iterator[str]:
-    """What is said of two trainings whether or not they part."""
-    if not is_alike(one.steps[0], other.steps[0]):
-        why = "one has them whole, or in other parts (FullyShardedDataParallel)"
-        yield f"Weights and gradients are not compared: {why}."
-    for training in (one, other):
-        yield from _of_ranks(training)
-        if training.lost:
-            yield f"Not all could be recorded in {training.name}: {training.lost}."
-
-
-def _of_ranks(training: Training) -> Iterator[str]:
-    """Where the ranks of a training part, which have all gradients."""
-    for step, ranks in enumerate([] if training.first.get("parts") else training.steps, 1):
-        found = [each for rank in ranks[1:] for each in differences(ranks[:1], [rank])]
-        if odd := [each for each in found if each.phase == "grad" and each.distance > AGREED]:
-            of = f"gradients of {odd[0].name} from step {step} on"
-            yield f"The ranks of {training.name} have other {of}."
-            return
-
-
-def answer(
-    parting: Divergence, whole: Training | None = None, exact: bool = False
-) -> dict[str, Any]:
-    """What was found, as JSON has it.
-
-    whole: of a resumed training that which was not interrupted. exact: whether it is about all that
-    is not equal.
-    """
-    also, began = dict[str, str](), parting.one.began
-    if parting.first is None:
-        kind, text = nothing(parting)
-    else:
-        case = Case(parting, parting.first[1], whole)
-        also = dict(beside(case))
-        kind, text = sentence(case, [*also.values()])
-    step, each = (parting.inexact if exact else parting.first) or (None, None)
-    return {
-        "version": 1,
-        "kind": kind,
-        "step": step and step + began,
-        "phase": each and each.phase,
-        "name": each and each.name,
-        "distance": each and each.distance,
-        "text": text,
-        "also": [*also],
-        "inexact": parting.inexact and [parting.inexact[0] + began, *parting.inexact[1][:3]],
-        "worst": parting.worst,
-        "steps": parting.steps,
-        "behind": [],
-    }

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.bench.command import Command
-from ninefold.diff.compare import EXACT, Training, differences, find, renamed
-from ninefold.diff.kinds import answer, besides, common, taken
+from ninefold.diff.compare import EXACT, PHASES, Steps, Training, differences, find, renamed
+from ninefold.diff.kinds import answer, common, remarks, taken
 from ninefold.diff.starts import record
 from ninefold.errors import ConfigError
 
 RESTORED = 1e-7  # how far apart weights may be that were restored
 AFTER_SAVE = 2  # steps that a start has taken behind a save when it ends
-LOOKED_AT = 2  # steps of the resumed training: a schedule shows in the second one
+LOOKED_AT = 2  # steps of the resumed training, at least: a schedule shows in the second one
 
 
 def resumed(
@@ -30,21 +30,21 @@ def resumed(
     saved = kill_after or len(killed.steps) - AFTER_SAVE
     second, whole = record(then, keep, steps), record(one, keep, steps)
     second = renamed(second, whole)
-    after = begin(whole, second, saved)
-    shift = saved if after is None else after
-    rest = Training(whole.name, whole.steps[shift:], shift)
-    if not rest.steps:
-        wrong = f"{second.name} goes on after step {rest.began}"
+    begun = begin(whole, second, saved)
+    after = saved if begun is None else begun
+    if not (rest := whole.steps[after:]):
+        wrong = f"{second.name} goes on after step {after}"
         raise ConfigError("--steps", steps, wrong, "more are needed", "ask for more")
-    facts = {"weights": after is None, **dict(lost(rest, second))}
+    parting = find(whole, second, after)
+    facts = dict(lost(rest, second.steps, max(LOOKED_AT, parting.steps)))
     gone = [name for name, is_lost in facts.items() if is_lost]
     kept = [name for name, is_lost in facts.items() if not is_lost]
-    data = answer(find(rest, second), whole, exact=True)
-    said = f"{second.name} goes on after {whole.name}'s step {rest.began}. "
+    data = answer(parting, exact=True)
+    said = f"{second.name} goes on after {whole.name}'s step {after}. "
     said += f"Not restored: {', '.join(gone)}. " if gone else ""
     said += f"Restored: {', '.join(kept)}. " if kept else ""
-    text = {"text": "\n".join([f"{said}{data['text']}", *besides(rest, second)])}
-    return {**data, **text, "lost": gone, "kept": kept, "shift": rest.began}
+    text = {"text": "\n".join([f"{said}{data['text']}", *remarks(whole, second)])}
+    return {**data, **text, "lost": gone, "kept": kept, "shift": after}
 
 
 def begin(whole: Training, second: Training, saved: int) -> int | None:
@@ -61,22 +61,25 @@ def begin(whole: Training, second: Training, saved: int) -> int | None:
     return min(found, key=lambda number: abs(number - saved), default=None)
 
 
-def lost(rest: Training, second: Training) -> Iterator[tuple[str, bool]]:
-    """What a training has to restore, each with whether it is lost, from its first steps alone."""
-    steps = [*zip(rest.steps[:LOOKED_AT], second.steps, strict=False)]
+def lost(rest: Steps, second: Steps, looked_at: int = LOOKED_AT) -> Iterator[tuple[str, bool]]:
+    """What a training has to restore, each with whether it is lost: from its first step, or of
+    options of the optimizer from the first `looked_at`.
+    """
+    steps = [*zip(rest[:looked_at], second, strict=False)]
     (mine, theirs), found = steps[0], [differences(a, b) for a, b in steps]
 
-    def apart(phase: str, steps: int = 1, limit: float = RESTORED) -> bool:
+    def apart(phase: str) -> bool:
+        looked, limit = (looked_at, EXACT) if phase == "hyper" else (1, RESTORED)
         return any(each.distance > limit
-                   for of in found[:steps] for each in of if each.phase == phase)  # fmt: skip
+                   for of in found[:looked] for each in of if each.phase == phase)  # fmt: skip
 
-    yield "learning rate", apart("hyper", LOOKED_AT, EXACT)
-    for phase, name in (("state", "optimizer"), ("scale", "GradScaler"), ("buffer", "buffers")):
-        if any(each.phase == phase for each in found[0]):
-            yield name, apart(phase)
-    position = common(taken(mine), taken(theirs)) < 1
+    for phase, of in PHASES.items():
+        if of.restored and any(each.phase == phase for each in found[0]):
+            yield of.restored, apart(phase)
+    values = apart("input")  # what a loader hands out ahead is not what was trained on
+    position = values and common(taken(mine), taken(theirs)) < 1
     yield "position in the data", position
-    values = not position and apart("input")
+    values = values and not position
     for name in mine[0]["rng"]:
         draws = any(rank["after"].get(name) != rank["rng"].get(name) for rank in mine)
         pairs = zip(mine, theirs, strict=False)

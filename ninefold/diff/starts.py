@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ninefold.bench.command import Command
 from ninefold.bench.held import HeldCommand
-from ninefold.diff.compare import Training, recorded, recording
+from ninefold.diff.compare import Training, is_recorded, recorded, recording
 from ninefold.errors import ConfigError
 from ninefold.numbers import counted
 from ninefold.tournament.contestant import Ended
@@ -19,26 +19,23 @@ SAVES = "torch.save"  # of a step's marks
 
 
 def record(
-    command: Command,
-    keep: Path,
-    steps: int,
-    variables: Mapping[str, str] | None = None,
-    until_saved: bool = False,
+    command: Command, keep: Path, steps: int, until_saved: bool = False, **how: Any
 ) -> Training:
     """Start a command, and return its first steps. Raises Failure where it takes none.
 
-    variables: of `recording`; None: with all seeds. until_saved: whether it ends after the step
-    behind the one in which torch.save was called; else after so many steps.
+    until_saved: whether it ends after the step behind the one in which torch.save was called; else
+    after so many steps. how: see `recording`.
     """
     number = len([*command.log(keep, 0).parent.glob("*.log")])
     started = replace(command, text=command.text.replace("{seed}", "0"))
-    marking, variables = {SAVES} if until_saved else set(), variables or recording(steps)
+    marking, variables = {SAVES} if until_saved else set(), recording(steps, **how)
     saves = over = False
     with closing(HeldCommand(started, number, keep, marking, False, True, variables)) as held:
         try:
-            poll_until(held.arrived)
+            # A step that a GradScaler skips is recorded, and no step of an optimizer.
+            poll_until(lambda: held.arrived() or (steps > 1 and is_recorded(held.folder, steps)))
             for _ in range(steps - 1):
-                if saves or len(recorded(held.folder)) >= steps:
+                if saves or is_recorded(held.folder, steps):
                     break
                 saves = SAVES in held.train(0, 1, records=True).marked
         except ConfigError as error:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.bench.command import Command
-from ninefold.diff.compare import Divergence, find, recording
-from ninefold.diff.kinds import answer, besides, place, size
+from ninefold.diff.compare import Divergence, find
+from ninefold.diff.kinds import answer, remarks, size, where
 from ninefold.diff.starts import record
 
 SOURCES = {
@@ -31,8 +31,7 @@ def two_starts(command: Command, keep: Path, steps: int, only: bool = False) -> 
     """
 
     def pair(fixed: Sequence[str]) -> Divergence:
-        variables = recording(steps, fixed)
-        one, other = (record(command, keep, steps, variables) for _ in "AB")
+        one, other = (record(command, keep, steps, fixed=fixed) for _ in "AB")
         return find(one, other)
 
     parting = pair(())
@@ -46,24 +45,28 @@ def two_starts(command: Command, keep: Path, steps: int, only: bool = False) -> 
         others = [each for each in fixed if each != source]
         fixed = fixed if pair(others).inexact else others
     data = answer(parting, exact=True)
-    more = "\n".join(dict.fromkeys(besides(parting.one, parting.other)))
     data["needed"] = None if last.inexact else fixed
-    if parting.inexact is None:
-        return {**data, "text": f"{data['text']}\n{more}".strip()}
-    step, each = parting.inexact
-    said = f"Two starts differ from step {step} on, first in {place(each)}, {size(each.distance)}."
-    if last.inexact and not only:
-        why = "an order of additions that is not fixed" if each.distance < SMALL else "chance"
-        said += f" They still do with all of this fixed: {', '.join(fixed)}. It is {why}."
-        data["kind"] = "not-fixed" if parting.first else data["kind"]
-    elif not only:
-        said = "\n".join([f"{said} They are equal with:", *(f"  {SOURCES[n]}" for n in fixed)])
-    return {**data, "text": f"{said}\n{more}".strip()}
+    said = [data["text"]]
+    if parting.inexact:
+        step, each = parting.inexact
+        first = f"{where(parting, each)}, {size(each)}"
+        said = [f"Two starts differ from step {step} on, first in {first}."]
+        if last.inexact and not only:
+            small = last.inexact[1].distance < SMALL
+            why = "an order of additions that is not fixed" if small else "chance"
+            said[0] += f" They still do with all of this fixed: {', '.join(fixed)}. It is {why}."
+            data["kind"] = "not-fixed" if parting.beyond else data["kind"]
+        elif not only:
+            said[0] += " They are equal with:"
+            said += [f"  {SOURCES[source]}" for source in fixed]
+    said += dict.fromkeys(remarks(parting.one, parting.other))
+    return {**data, "text": "\n".join(said)}
 
 
 def possible(parting: Divergence) -> list[str]:
     """The sources of chance that may set two starts apart, the likely ones first."""
-    evidence = {source: differs(source, parting) for source in ("torch", "numpy", "random")}
+    evidence = {source: differs(source, parting) for source in ("numpy", "random")}
+    evidence["torch"] = differs("torch", parting) or differs("cuda", parting)
     evidence["default_rng"] = bool(parting.one.first["born"].get("default_rng"))
     return [source for source in SOURCES if evidence.get(source, True)]
 

@@ -40,8 +40,8 @@ def training(name: str, *losses: float, index: int = 0) -> Training:
             ["grad", "weight", "float32", 1, gradient],
         ]
         rank = {"micro": 1, "entries": entries, "examples": [["the network", [1.0]]]}
-        rank |= {"data": [["Rows", [index]]], "rng": {}, "lost": None, "rank": 0}
-        steps.append([{**rank, "ties": [], "modules": {}, "born": {}}])
+        rank |= {"data": [["Rows", [index]]], "rng": {}, "unrecorded": None, "rank": 0}
+        steps.append([{**rank, "ties": [], "modules": {}, "born": {}, "drew": []}])
     return Training(name, steps)
 
 

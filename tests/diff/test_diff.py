@@ -12,7 +12,7 @@ import torch
 
 from ninefold.bench.command import INJECT
 from ninefold.diff.__main__ import main
-from ninefold.diff.compare import Entry, Training, distance, find
+from ninefold.diff.compare import Entry, Training, distance, find, recording
 from ninefold.diff.kinds import answer
 from ninefold.diff.resume import begin, lost
 from ninefold.diff.twice import possible
@@ -24,7 +24,8 @@ from tests.diff.plants import HERE, PLANTS, PYTHON, wrong
 def entry(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes the entry of a tensor, as a command's process records it."""
     monkeypatch.syspath_prepend(INJECT)
-    monkeypatch.setenv("NINEFOLD_BENCH_RECORD", "{}")
+    for name, value in recording(5).items():
+        monkeypatch.setenv(name, value)
     module = import_module("ninefold_bench_record")
 
     def made(tensor: torch.Tensor) -> Entry:
@@ -60,7 +61,7 @@ def test_entries_add_up_over_examples_and_are_apart_by_the_error_of_elements(ent
 
 def training(name: str, *steps: dict[str, float], dtype: str = "float32") -> Training:
     """Steps of numbers, by phase and name: `grad a`. zeros: the share of each that is zero."""
-    nothing = {"data": [], "examples": [], "ties": [], "modules": {}, "born": {}, "lost": None}
+    nothing = {"data": [], "examples": [], "ties": [], "modules": {}, "born": {}, "drew": []}
     random = {"rng": {"torch": name}, "after": {"torch": f"{name} later"}}
     made = []
     for step in steps:
@@ -69,7 +70,7 @@ def training(name: str, *steps: dict[str, float], dtype: str = "float32") -> Tra
             [*place.split(), dtype, 1, [10.0, 0.0, 10 * zeros, x, x**2, x]]
             for place, x in step.items() if place != "zeros"
         ]  # fmt: skip
-        made.append([{"micro": 1, "entries": entries, **nothing, **random}])
+        made.append([{"micro": 1, "entries": entries, "unrecorded": None, **nothing, **random}])
     return Training(name, made)
 
 
@@ -133,8 +134,8 @@ def test_buffers_that_differ_alone_are_told_and_of_a_resumed_training_named_as_l
     found = answer(find(one, other))
     assert found["kind"] == "rounding"
     assert "but for the buffer mean, which training does not follow" in found["text"]
-    assert dict(lost(one, other))["buffers"]
-    assert not dict(lost(one, one))["buffers"]
+    assert dict(lost(one.steps, other.steps))["buffers"]
+    assert not dict(lost(one.steps, one.steps))["buffers"]
     weights = {"param b": 1.0, "param c": 1.0}
     pair = [
         training(name, {**equal, "buffer mean": x}, {**equal, **weights, "param a": x})
@@ -187,6 +188,65 @@ def test_gradients_are_those_of_the_step_that_a_closure_computes(shell: Shell) -
     lines = (f"{PYTHON} train.py {how}" for how in ("whole", "detached"))
     done = shell.run("-m", "ninefold", "diff", "--steps=3", *lines, code=0)
     assert "At step 1: 2 of 4 parameters, first first.weight, have a gradient in A" in done.stdout
+
+
+BY_FUNCTIONS = """
+import sys, torch
+micro, wide = int(sys.argv[1]), float(sys.argv[2])
+torch.manual_seed(0)
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(8, 16), torch.nn.Linear(16, 4)
+    def forward(self, x):
+        return self.last(wide * torch.nn.functional.dropout(self.first(x)))
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+x, y = torch.linspace(-1, 1, 3200).reshape(400, 8), torch.arange(400) % 4
+torch.rand(micro)
+for step in range(20):
+    optimizer.zero_grad()
+    for some in torch.arange(step * 16, step * 16 + 16).chunk(micro):
+        (torch.nn.CrossEntropyLoss()(net(x[some]), y[some]) / micro).backward()
+    optimizer.step()
+"""
+
+
+def test_dropout_by_a_function_is_told_from_a_module_that_computes_something_else(
+    shell: Shell,
+) -> None:
+    (shell.folder / "train.py").write_text(BY_FUNCTIONS)
+    command = ("-m", "ninefold", "diff", "--steps=3", f"{PYTHON} train.py 1 1")
+    done = shell.run(*command, f"{PYTHON} train.py 4 1", code=0)
+    random = "the output of last (Linear) differs by"
+    assert random in done.stdout
+    assert "% by random numbers that are drawn for it: others where micro-batches" in done.stdout
+    assert "Behind that, with no dropout in both: nothing differs up to step 3" in done.stdout
+    done = shell.run(*command, f"{PYTHON} train.py 1 1.1", code=0)
+    assert done.stdout.endswith("%, and all outputs before are equal.\n")
+
+
+SKIPPED = """
+import sys, torch
+torch.manual_seed(0)
+net = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=float(sys.argv[1]))
+for _ in range(30):
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.float16):
+        loss = net(1e3 * torch.randn(16, 8)).square().mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+
+
+def test_steps_that_a_scaler_skips_from_the_start_are_not_waited_for(shell: Shell) -> None:
+    (shell.folder / "train.py").write_text(SKIPPED)
+    lines = (f"{PYTHON} train.py {scale}" for scale in ("1e30", "1e29"))
+    done = shell.run("-m", "ninefold", "diff", "--steps=3", *lines, code=0)
+    assert done.stdout == "At step 1: the GradScaler's scale is 1e+30 in A and 1e+29 in B.\n"
 
 
 IN_WORKERS = """
@@ -245,8 +305,18 @@ def test_a_sharded_training_is_compared_with_one_that_is_not(how, said, shell: S
     run = f"{PYTHON} -m torch.distributed.run --standalone --nproc-per-node 2 train.py"
     done = shell.run("-m", "ninefold", "diff", "--steps=4", f"{run} ddp", f"{run} {how}", code=0)
     assert done.stdout.startswith("Nothing differs up to step 4")
-    assert done.stdout.count("Weights and gradients are not compared: ") == said
+    assert done.stdout.count("Not all could be recorded in B: weights are in parts") == said
     assert "other gradients" not in done.stdout
+
+
+@pytest.mark.slow
+def test_weights_that_are_not_recorded_are_not_said_to_be_lost(shell: Shell) -> None:
+    (shell.folder / "train.py").write_text(IN_PARTS)
+    run = f"{PYTHON} -m torch.distributed.run --standalone --nproc-per-node 2 train.py fsdp"
+    command = ("-m", "ninefold", "diff", "--steps=5", "--resume", "--kill-after=2", run, run)
+    done = shell.run(*command, code=0)
+    assert done.stdout.startswith("B goes on after A's step 2. Not restored: ")
+    assert "weights" not in done.stdout.partition("Not all could")[0]
 
 
 def test_two_starts_alone_are_compared_once(shell: Shell) -> None:
@@ -326,3 +396,11 @@ def test_inputs_that_come_from_no_loader_are_told_apart_by_their_values(shell: S
     command = ("-m", "ninefold", "diff", "--only", "--steps=3")
     done = shell.run(*command, *(f"{PYTHON} sums.py {shift}" for shift in (0, 1)), code=0)
     assert done.stdout.startswith("At step 1: "), done.stdout
+
+
+def test_an_output_that_is_the_same_in_each_call_hides_no_mistake() -> None:
+    one = training("A", {"output wpe": 1.0, "output x": 1.0, "loss loss": 1.0, "grad a": 1.0})
+    other = training("B", {"output wpe": 4.0, "output x": 1.0, "loss loss": 4.0, "grad a": 4.0})
+    other.steps[0][0]["micro"] = 4
+    other.steps[0][0]["entries"][0][-1][0] = 40.0  # elements: four calls of as many
+    assert answer(find(one, other))["kind"] == "accumulation"

@@ -24,10 +24,11 @@ NO_OPTIONS = {
     *("params", "param_names", "foreach", "fused", "capturable", "differentiable", "initial_lr"),
     *("max_lr", "min_lr", "base_momentum", "max_momentum", "swa_lr"),
 }
-DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
 SEEDED = {"random": "random", "numpy.random": "numpy", OPTIMIZER: "torch"}
-ASKED = json.loads(os.environ[RECORD])
-STREAMS = {}  # the order of another training's data, by loader: what is left of it
+with open(ENVIRONMENT[RECORD], encoding="utf-8") as wanted:
+    ASKED = json.load(wanted)
+# The order of another training's data, by loader: what is left of it.
+STREAMS = {name: deque(order) for name, order in ASKED["replay"].items()}
 BORN = {}  # checksums of random states at the start, and how often default_rng() had no seed
 
 
@@ -46,9 +47,6 @@ def loaded(module, calls):
             torch._C._set_deterministic_algorithms(True, warn_only=True)
         RECORDER.watch_optimizers(module, torch)
     if name == "torch.utils.data.dataloader" and not RECORDER.ended:
-        if ASKED["replay"]:
-            with open(ASKED["replay"], encoding="utf-8") as file:
-                STREAMS.update({each: deque(of) for each, of in json.load(file).items()})
         RECORDER.watch_loaders(module._BaseDataLoaderIter)
     if calls:
         RECORDER.calls = calls
@@ -90,17 +88,15 @@ def switch_off(functional, without):
     """Have dropout be the identity, and BatchNorm use its running statistics."""
     attention, norm = functional.scaled_dot_product_attention, functional.batch_norm
 
-    @functools.wraps(attention)
     def attended(query, key, value, attn_mask=None, dropout_p=0.0, *arguments, **keywords):
         return attention(query, key, value, attn_mask, 0.0, *arguments, **keywords)
 
-    @functools.wraps(norm)
     def normed(x, mean, var, weight=None, bias=None, training=False, *arguments, **keywords):
         by_batch = training and mean is None
         return norm(x, mean, var, weight, bias, by_batch, *arguments, **keywords)
 
     if "dropout" in without:
-        for name in DROPOUTS:
+        for name in [name for name in vars(functional) if "dropout" in name]:
             setattr(functional, name, lambda input, *arguments, **keywords: input)
         functional.scaled_dot_product_attention = attended
     if "batchnorm" in without:
@@ -110,48 +106,51 @@ def switch_off(functional, without):
 def quiet(method):
     """Have a method note what it cannot record in place of raising it, and record nothing there.
 
-    Nothing is recorded in other threads and in workers of a loader, which are forked and go on.
+    Nothing is recorded while a CUDA graph is captured, in other threads, and in workers of a
+    loader, which are forked and go on.
     """
 
     @functools.wraps(method)
     def call(self, *arguments):
         torch = sys.modules["torch"]
-        if self.ended or get_ident() != self.thread or torch.utils.data.get_worker_info():
+        if self.ended or get_ident() != self.thread or capturing():
+            return
+        if torch.utils.data.get_worker_info():
             return
         self.gradients = torch.is_grad_enabled()
         try:
             with torch.no_grad():
                 method(self, *arguments)
         except Exception as error:
-            self.lost = self.lost or f"{type(error).__name__}: {error}"[:200]
+            self.unrecorded = self.unrecorded or f"{type(error).__name__}: {error}"[:200]
 
     return call
 
 
 class Recorder:
-    """The steps of this process. `lost`: the first error of recording.
+    """The steps of this process. unrecorded: the first error of recording.
 
     entries: [phase, name, dtype, rows, tensor of six numbers] of the step under way. gradients:
     whether they were on when recording began. depth: of the call of a network that is under way; a
     network is an outermost module that computes itself. on: whether that is recorded. networks:
-    by id, with what their names begin with. entered: those of this step. parts: whether
-    FullyShardedDataParallel has made parts of weights. begun: micro-batches when the optimizer's
-    step began. names: of parameters and
-    modules, by id. modules: classes, by name. ties: names of each parameter that has several.
-    scale: of the GradScaler whose step it is. changed: functions that were put in the place of
-    others.
+    by id, with what their names begin with. entered: those of this step. begun: micro-batches when
+    the optimizer's step began. names: of parameters and modules, by id. modules: classes, by name.
+    ties: names of each parameter that has several. scale: of the GradScaler whose step it is.
+    changed: functions that were put in the place of others. state: of random numbers at the last
+    output. drew: outputs for which some were drawn.
     """
 
     def __init__(self):
-        self.calls, self.thread, self.ended, self.lost = None, get_ident(), False, None
+        self.calls, self.thread, self.ended, self.unrecorded = None, get_ident(), False, None
         self.depth, self.on, self.networks, self.names = None, False, {}, {}
-        self.count, self.loading, self.file, self.table, self.parts = 0, 0, None, {}, False
+        self.count, self.loading, self.file, self.table = 0, 0, None, {}
         self.changed, self.modules, self.ties = [], {}, []
         self.begin()
 
     def begin(self):
         self.entries, self.data, self.examples, self.entered = [], [], [], set()
         self.micro, self.begun, self.rng, self.scale = 0, 0, None, None
+        self.state, self.drew = None, []
 
     def change(self, owner, name, made):
         """Put a function in the place of another one, until `end`."""
@@ -173,8 +172,8 @@ class Recorder:
     # What calls of modules show.
 
     def is_apart(self):
-        """Whether calls are no part of a forward pass, or cannot be recorded."""
-        return self.loading or is_in_backward() or capturing()
+        """Whether calls are no part of a forward pass."""
+        return self.loading or is_in_backward()
 
     @quiet
     def before(self, module, arguments, keywords, outermost):
@@ -186,7 +185,7 @@ class Recorder:
         if not self.on:
             return
         self.enter(module)
-        for name, tensor in self.named([*arguments, *keywords.values()], module):
+        for name, tensor in self.named([arguments, keywords], module):
             if tensor.grad_fn is None and tensor.dim():  # else another network has made it
                 self.note("input", name, tensor, by_example=True)
                 if name == self.names[id(module)]:
@@ -200,9 +199,13 @@ class Recorder:
             return
         if self.calls.depth == self.depth:
             self.depth = None
-        for name, tensor in self.named([found], module) if self.on else ():
+        if not self.on:
+            return
+        drawn, self.state = self.state, states()
+        for name, tensor in self.named(found, module):
             if tensor.dim():  # a mean over examples does not add up; `loss` has it
                 self.note("output", name, tensor, by_example=True)
+                self.drew += [name] * (drawn != self.state)
 
     def named(self, values, module):
         """The tensors that a module gets or returns, each with the module's name and its place."""
@@ -212,7 +215,7 @@ class Recorder:
 
     def enter(self, network):
         """The call of a network begins: note its weights, if it is the first in this step."""
-        self.rng = self.rng or states()
+        self.rng, self.state = self.rng or states(), states()
         if id(network) in self.entered:
             return
         self.entered.add(id(network))
@@ -221,7 +224,7 @@ class Recorder:
         (_, prefix), shared = self.networks[id(network)], {}
         for path, weight in network.named_parameters(remove_duplicate=False):
             name = self.names.setdefault(id(weight), prefix + path)
-            if id(weight) not in shared:
+            if id(weight) not in shared and not is_part(weight):
                 self.note("param", name, weight)
             shared.setdefault(id(weight), []).append(prefix + path)
         for path, buffer in network.named_buffers():
@@ -229,10 +232,14 @@ class Recorder:
         self.ties = [names for names in shared.values() if len(names) > 1] or self.ties
 
     def add(self, network):
-        """Name a network and its modules; the first one has no name in front of theirs."""
+        """Name a network and its modules; the first one has no name in front of theirs.
+
+        Those without weights, as a loss that is made anew at each call, share that of their class.
+        """
         kind, prefix = type(network).__name__, ""
         if self.networks:
-            same = sum(type(each).__name__ == kind for each, _ in self.networks.values())
+            known = [each for each, _ in self.networks.values() if [*each.parameters()]]
+            same = sum(type(each).__name__ == kind for each in known)
             prefix = f"{kind}#{same + 1}." if same else f"{kind}."
         else:
             self.watch_scaler()
@@ -263,7 +270,7 @@ class Recorder:
         plain = readable(tensor, whole=phase not in ("input", "output", "loss"))
         each = rows(plain) if by_example else plain.reshape(1, -1)
         found = measure(each, self.numbers(each.device))
-        self.entries.append([phase, name, str(tensor.dtype)[len("torch.") :], len(each), found])
+        self.entries.append([phase, name, str(plain.dtype)[len("torch.") :], len(each), found])
 
     # What the data, the backward pass and a GradScaler show.
 
@@ -275,7 +282,7 @@ class Recorder:
             index, name = draw(loader), name_of(loader)
             if type(index) is list and index and index[0] is not None:
                 index = replayed(name, index)
-                vars(loader).setdefault("_ninefold", deque()).append([name, index])
+                vars(loader).setdefault("_ninefold", deque()).append([name, [*index]])
             return index
 
         @functools.wraps(advance)
@@ -287,8 +294,7 @@ class Recorder:
                 self.loading -= 1
             waiting = vars(loader).get("_ninefold")
             if waiting and not self.ended:
-                name, index = waiting.popleft()
-                self.data.append([name, [*map(plain_number, index)]])
+                self.data.append(waiting.popleft())
             return batch
 
         def restarted(loader, *arguments, **keywords):
@@ -313,7 +319,7 @@ class Recorder:
     @quiet
     def backward_begins(self, tensors):
         if not is_in_backward():
-            for tensor in tensors_in([tensors]):
+            for tensor in tensors_in(tensors):
                 self.note("loss", "loss", tensor.sum())
             self.micro += 1
 
@@ -325,7 +331,7 @@ class Recorder:
 
         @functools.wraps(step)
         def step_of_scaler(scaler, optimizer, *arguments, **keywords):
-            if self.ended:  # where bench has wrapped this, it stays
+            if self.ended or capturing():  # where bench has wrapped this, it stays
                 return step(scaler, optimizer, *arguments, **keywords)
             count, self.scale = self.count, scaler.get_scale() if scaler.is_enabled() else None
             found = step(scaler, optimizer, *arguments, **keywords)
@@ -342,11 +348,14 @@ class Recorder:
     def step_begins(self, optimizer):
         if steps_around() > 1:
             return
+        for network, prefix in self.networks.values():
+            for path, weight in network.named_parameters():  # FSDP2 has others in an evaluation
+                self.names.setdefault(id(weight), prefix + path)
         self.begun, groups = self.micro, optimizer.param_groups
         for number, of in enumerate(groups):
             suffix = f" of group {number}" if len(groups) > 1 else ""
             for key, value in of.items():
-                several = isinstance(value, tuple)
+                several = isinstance(value, (list, tuple))
                 for place, each in enumerate(value if several else [value]):
                     if key not in NO_OPTIONS and is_numeric(each):
                         name = f"{key}[{place}]" if several else key
@@ -363,8 +372,11 @@ class Recorder:
         """The weights of an optimizer, with their names."""
         weights = [each for of in optimizer.param_groups for each in of["params"]]
         for number, weight in enumerate(weights):
-            self.parts = self.parts or getattr(weight, "_fsdp_flattened", False)
-            yield self.names.get(id(weight), f"parameter {number}"), weight  # of no network
+            if is_part(weight):
+                why = "weights are in parts (FullyShardedDataParallel)"
+                self.unrecorded = self.unrecorded or why
+            else:
+                yield self.names.get(id(weight), f"parameter {number}"), weight  # of no network
 
     @quiet
     def note_gradients(self, optimizer):
@@ -382,8 +394,6 @@ class Recorder:
             self.note_gradients(optimizer)
         self.count += 1
         ranks = group()
-        for entry in self.entries:
-            entry[-1] = entry[-1].tolist()
         found = {
             "rank": ranks.get_rank() if ranks else 0,
             "micro": self.micro,
@@ -392,8 +402,8 @@ class Recorder:
             "examples": self.examples,
             "rng": self.rng or states(),
             "after": states(),
-            "lost": self.lost,
-            "parts": self.parts,
+            "drew": self.drew,
+            "unrecorded": self.unrecorded,
             "ties": self.ties,
             "modules": self.modules,
             "born": BORN,
@@ -401,7 +411,7 @@ class Recorder:
         if self.file is None:
             path = os.path.join(os.path.dirname(ENVIRONMENT[SOCKET]), f"{os.getpid()}.steps")
             self.file = open(path, "w", encoding="utf-8")  # noqa: SIM115
-        self.file.write(json.dumps(found) + "\n")
+        self.file.write(json.dumps(found, default=plain) + "\n")
         self.file.flush()
         self.begin()
         if self.count >= ASKED["steps"]:
@@ -424,6 +434,11 @@ def hands_on(module):
     return lightning or (bool(children) and holds and not module._parameters)
 
 
+def is_part(weight):
+    """Whether FullyShardedDataParallel has made parts of it; those of `fully_shard` are read."""
+    return getattr(weight, "_fsdp_flattened", False)
+
+
 def is_numeric(value):
     return isinstance(value, (int, float, sys.modules["torch"].Tensor))
 
@@ -436,16 +451,9 @@ def name_of(loader):
         return type(data).__name__
 
 
-def plain_number(index):
-    """An index as JSON has it; of a sampler of the user's it may be of any kind."""
-    if isinstance(index, (int, str)):
-        return index
-    if isinstance(index, (tuple, list)):
-        return [*map(plain_number, index)]
-    try:
-        return int(index)
-    except (TypeError, ValueError):
-        return repr(index)
+def plain(value):
+    """A tensor, or an index of a sampler of the user's, as JSON has it."""
+    return value.tolist() if hasattr(value, "tolist") else repr(value)
 
 
 def replayed(name, index):
@@ -465,13 +473,12 @@ def tuples(index):
 
 def tensors_in(values):
     """The tensors in tuples, lists, dicts, and in the outputs of a framework that are dicts."""
-    found = []
-    for value in values:
-        if isinstance(value, sys.modules["torch"].Tensor):
-            found.append(value)
-        elif isinstance(value, (dict, list, tuple)):
-            found += tensors_in(value.values() if isinstance(value, dict) else value)
-    return found
+    if isinstance(values, sys.modules["torch"].Tensor):
+        return [values]
+    if not isinstance(values, (dict, list, tuple)):
+        return []
+    each = values.values() if isinstance(values, dict) else values
+    return [tensor for value in each for tensor in tensors_in(value)]
 
 
 def readable(tensor, whole=False):
@@ -508,7 +515,7 @@ def measure(each, numbers):
     """
     torch = sys.modules["torch"]
     wide = each.to(torch.float64, copy=True).nan_to_num_(0.0, 0.0, 0.0)
-    line, columns = wide.flatten(), wide.sum(0)
+    line, columns = wide.flatten(), wide[0] if len(wide) == 1 else wide.sum(0)
     n = wide.new_tensor(line.numel())
     counts = n, n - each.isfinite().sum(), n - each.count_nonzero()
     return torch.stack([*counts, columns.sum(), line @ line, project(columns, numbers)])
