@@ -70,11 +70,10 @@ def times_as_many(this: StepBatch, first: StepBatch) -> float | str:
         return 1.0 if overlap else "they vary from step to step, as the nodes of graphs do"
     if not (first.examples[0] and first.elements):  # an empty tensor
         return 1.0 if this == first else "one of them gets no elements"
-    ratio, elements = this.examples[0] / first.examples[0], this.elements / first.elements
-    if 1 in (ratio, elements):
+    ratio, largest = (this.examples[at] / first.examples[at] for at in (0, -1))
+    if 1 in (ratio, this.elements / first.elements):
         return 1.0
-    alike = len(this.examples) == len(first.examples)
-    if alike and len({a / b for a, b in zip(this.examples, first.examples, strict=True)}) > 1:
+    if ratio != largest:
         return f"its networks get {_listed(this)}, those of the other {_listed(first)}"
     return ratio
 
@@ -141,10 +140,12 @@ def sentences(
         many[0] += f" examples as one of {first}"
         yield f"A {'; a '.join(many)}: speedups are of examples a second. {LEARNING_RATE}"
         return
+    vary = [name for name, of in seen.items() if of and not of.examples]
     unseen = [name for name, of in seen.items() if of is None]
-    if unseen:
-        of_all = "" if len(unseen) == len(seen) else f" of {', '.join(unseen)}"
-        yield f"How many examples a step{of_all} takes was not seen: steps are compared."
+    for names, what in ((vary, "varies"), (unseen, "was not seen")):
+        if names:
+            whose = "" if len(names) == len(seen) else f" of {', '.join(names)}"
+            yield f"How many examples a step{whose} takes {what}: steps are compared."
 
 
 def _listed(batch: StepBatch) -> str:

@@ -159,8 +159,8 @@ class Command:
         return {name: str(value) for name, value in variables.items() if value is not None}
 
 
-def of_all(code: int | None) -> int | None:
-    """The code of a command; of `yes | python train.py`, whose first part cannot end well, 0."""
+def exit_code_of_pipe(code: int | None) -> int | None:
+    """The code of a command: 0 where `yes` of `yes | python train.py` wrote to a closed pipe."""
     return 0 if code == CLOSED_PIPE else code
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from ninefold.bench import guardian
-from ninefold.bench.command import KILLED, NO_HOOK, Command, of_all
+from ninefold.bench.command import KILLED, NO_HOOK, Command, exit_code_of_pipe
 from ninefold.bench.messages import Answer, Batch, Connection, Hello
 from ninefold.bench.printed import TAIL, last_line, raised, tail
 from ninefold.bench.ranks import own_seconds
@@ -40,9 +40,10 @@ class HeldCommand:
 
     processes: it and all that it has started. at_gpu: whether it has begun to use a GPU. told: what
     rank 0 said of itself, and at the end of the last turn. steps: that its process had taken then.
-    paused: seconds that it was stopped since its first step. optimizers: that were seen. batches:
-    by rank what its networks got in the first steps. own_work: seconds of each rank's, of steps of
-    the warm-up. folder: of what its processes write for us.
+    paused: seconds that it was stopped since its first step. peak: bytes of memory of its fullest
+    process, also of one before. optimizers: that were seen. batches: by rank what its networks got
+    in the first steps. own_work: seconds of each rank's, of steps of the warm-up. folder: of what
+    its processes write for us.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class HeldCommand:
         """
         self.command, self.log, self.number = command, command.log(keep, number), number
         self._beside, self._one_optimizer, self.optimizers = beside, one_optimizer, 0
-        self._marking, self.steps = marking, 0
+        self._marking, self.steps, self.peak = marking, 0, 0
         self.batches: list[list[Batch]] = []
         self.own_work: list[list[float]] = []
         self.recording = recording or {}
@@ -87,6 +88,7 @@ class HeldCommand:
     def restart(self) -> None:
         """Start it again, when it has ended."""
         self.close()
+        self.recording = {}
         self._start()
 
     def arrived(self, gpu: bool = True) -> bool:
@@ -121,7 +123,7 @@ class HeldCommand:
             (self.folder / "go").touch()  # whatever uses a GPU later does not wait
             self._stop()
             return True
-        code, now = of_all(self._process.poll()), time.monotonic()
+        code, now = exit_code_of_pipe(self._process.poll()), time.monotonic()
         passes = not self._ranks and (self.folder / "passes").exists()
         if passes or code is not None or now - self._began > START_SECONDS:
             raise self._no_step(code)
@@ -171,14 +173,16 @@ class HeldCommand:
         self._stop()
         self.told, taken.end = {**self._hellos[0], **answers[0]}, time.time()
         self.told["waits"] = any(answer["waits"] for answer in answers)
-        self.told["memory"] = max(answer["memory"] for answer in answers)
+        if not records:  # which takes memory of its own
+            self.peak = max(self.peak, *(answer["memory"] for answer in answers))
         return taken
 
     def failure_of_end(self, code: int, when: str | None = None) -> Failure:
         """The failure of one that has ended, with what helps. when: None: after its last turn."""
         exception = raised(self.log, self.command.folder)
         do = f"correct it, see {self.log}"
-        no_memory = any(words in tail(self.log, TAIL) for words in NO_MEMORY)
+        no_room = (*NO_MEMORY, "busy or unavailable")  # of a GPU that takes one process
+        no_memory = any(words in tail(self.log, TAIL) for words in no_room)
         if no_memory or self._process.returncode in KILLED:
             less = "let it use less memory"
             one = "where all do not fit together, --apart has one alive at a time"
@@ -244,7 +248,7 @@ class HeldCommand:
                     "all ranks of a training end together",
                     f"see {self.log}",
                 ) from None
-            raise Ended(of_all(self._process.returncode) or 0) from None
+            raise Ended(exit_code_of_pipe(self._process.returncode) or 0) from None
         except msgspec.DecodeError as error:
             raise self.command.failure(
                 f"what it says of its steps cannot be used ({error})",

@@ -210,9 +210,10 @@ class Measurements:
         for number in {*rounds}:
             places[rounds == number] -= places[rounds == number].mean()
             logs[rounds == number] -= logs[rounds == number].mean()
-        if len(turns) < 8 or not places.any():
+        spread, free = float(places @ places), len(turns) - len({*rounds}) - 1
+        if free < 6 or not spread:
             return 0.0
-        (slope, _), covariance = np.polyfit(places, logs, 1, cov=True)
+        slope = float(places @ logs) / spread
         share = math.expm1(slope * float(np.ptp(places)))
-        clear = abs(slope) > 4 * math.sqrt(covariance[0, 0])
+        clear = abs(slope) > 4 * np.linalg.norm(logs - slope * places) / math.sqrt(free * spread)
         return share if clear and abs(share) > self.options.same else 0.0

@@ -1,7 +1,7 @@
 """The rounds of a bench: new processes for all commands in each, which take turns in it.
 
 What differs between processes, such as where their memory lies, stays while they live. So the
-rounds are what is counted, and as many are made as half of the time can start.
+rounds are what is counted.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class Alive(HeldCommand):
         super().__init__(command, number, keep, marking, beside, one, variables)
         self.pace = Pace(1.0, 1.0)
         self._waits = list[bool]()  # in each turn
+        self._warms_up = False  # whether it trains for longer than a warm-up takes
 
     @property
     def several(self) -> bool:
@@ -79,6 +80,18 @@ class Alive(HeldCommand):
 
     def prepare(self, looks: bool) -> None:
         """Train until a step takes what it takes from then on. looks: whether it may catch up."""
+        folder = self.folder  # it may have another one once it is started again
+        self._warm()
+        self._bench.optimizers[self.name] = self.optimizers
+        if first_steps := recorded(folder):
+            self._measured.recorded.setdefault(self.name, Training(self.name, first_steps))
+        if looks:
+            began = time.monotonic()
+            self._look()
+            self.pace = self.pace._replace(late=time.monotonic() - began)
+
+    def _warm(self) -> None:
+        """Take warm-up steps. What ends in them is started again, and warms up no more."""
         spent, steps, takes, records = 0.0, 1, 0, False
         try:
             while spent < WARM_UP_SECONDS or takes < 2 or records:
@@ -90,15 +103,10 @@ class Alive(HeldCommand):
                 spent, takes = spent + seconds, takes + 1
                 steps = 1 if records else 2 * steps
                 self._bench.screen.tick()
+            self._warms_up = True
         except Ended as ended:
+            self._warms_up = False
             self._restart(ended, helps=takes > 0)
-        self._bench.optimizers[self.name] = self.optimizers
-        if first_steps := recorded(self.folder):
-            self._measured.recorded.setdefault(self.name, Training(self.name, first_steps))
-        if looks:
-            began = time.monotonic()
-            self._look()
-            self.pace = self.pace._replace(late=time.monotonic() - began)
 
     def _look(self) -> None:
         """See whether its steps catch up after a pause."""
@@ -157,13 +165,15 @@ class Alive(HeldCommand):
         self._measured.restarts[self.name] += 1
         self.restart()
         poll_until(self.arrived, interval=LOOK_SECONDS)
+        if self._warms_up:
+            self._warm()
 
     def end(self, turns: Sequence[TakenTurn], stretch: float | None) -> None:
         """Note what it said last, and the seconds of a step alone."""
         measured = self._measured
         measured.told[self.name] = self.told
         measured.own_work[self.name] += self.own_work
-        measured.memory[self.name][self.number] = self.told["memory"]
+        measured.memory[self.name][self.number] = self.peak
         if self.waits:
             measured.waits.add(self.name)
         if stretch is not None:
@@ -378,8 +388,7 @@ def tournament(
 
 
 def budget_of(seconds: float) -> Budget:
-    """Return the budget of a bench: as many rounds as half of the time can start.
-
-    Starts are a part of it, and where three rounds do not fit, the first is the last.
+    """Return the budget of a bench: starts are a part of it. Where three rounds do not fit, the
+    first is the last.
     """
     return Budget(seconds=seconds, with_starts=True)

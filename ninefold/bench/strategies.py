@@ -30,7 +30,10 @@ THREADS = "OMP_NUM_THREADS"
 
 def in_strategies(command: Command, names: Sequence[str]) -> list[Command]:
     """The command in each of these strategies. Raises ConfigError for names that are none."""
-    gpus = count_gpus()
+    gpus, visible = count_gpus(), "CUDA_VISIBLE_DEVICES"
+    if f"{visible}=" in command.text:
+        wrong, allowed = f"it sets {visible} itself", f"{AXIS.option} gives each process its GPU"
+        raise ConfigError("command", command.text, wrong, allowed, f"export {visible} before")
     if gpus == 1 and "ddp" in names:
         raise ConfigError(
             AXIS.option,
@@ -41,7 +44,8 @@ def in_strategies(command: Command, names: Sequence[str]) -> list[Command]:
         )
     both = "two commands of your own"
     if gpus > 1:
-        lines = [f"CUDA_VISIBLE_DEVICES={devices} {command.text}" for devices in ("0", "0,1")]
+        seen = os.environ.get(visible, "0,1").replace(" ", "").split(",")
+        lines = [f"{visible}={','.join(of)} {command.text}" for of in (seen[:1], seen[:2])]
         both = " ".join(map(shlex.quote, lines))
     do = f"have the script do what torchrun, or its framework's variables, ask for, or give {both}"
     changes = {"none": one_process(gpus, do), "ddp": by_ddp(gpus, do, command.text)}

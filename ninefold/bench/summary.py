@@ -60,10 +60,7 @@ class Summary:
         measured = self.measured
         if measured.helps is not None and len(measured.commands) == 1 and measured.rounds:
             return False
-        verdicts = {pair.verdict for pair in self.times.against_baseline}
-        few = measured.rounds < LEAST_ROUNDS
-        undecided = verdicts <= {*UNDECIDED} or measured.counted().busy
-        return measured.rounds == 0 or (few and undecided)
+        return measured.rounds < LEAST_ROUNDS
 
     @property
     def too_few(self) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from ninefold.bench.command import Command, of_all
+from ninefold.bench.command import Command, exit_code_of_pipe
 from ninefold.bench.guardian import TOKEN, kill
 from ninefold.bench.measurements import Measurements
 from ninefold.bench.printed import last_line
@@ -31,7 +31,7 @@ def run_whole(command: Command, number: int, keep: Path) -> float:
     process = command.start(number, log, {TOKEN: token})
     try:
         with telling(f"run {number + 1} of {command.name}; its output is in {log}"):
-            code = of_all(process.wait())
+            code = exit_code_of_pipe(process.wait())
     finally:
         seconds = time.monotonic() - began
         kill(token, process)

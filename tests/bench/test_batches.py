@@ -227,6 +227,8 @@ def varying(*counts: int) -> list[Batch]:
         ([([64, 192], 900)] * 3, [([16, 48], 225)] * 3, 4.0),
         ([([192, 352], 900)] * 3, [([64, 96], 300)] * 3, "its networks get 192 and 352, those of"),
         ([([32, 64], 900)] * 3, [([32], 300)] * 3, 1.0),
+        ([([16, 64], 900)] * 3, [([64], 300)] * 3, "its networks get 16 and 64, those of"),
+        ([([64, 64], 900)] * 3, [([32], 300)] * 3, 2.0),
     ],
 )
 def test_numbers_that_chance_or_several_networks_change_are_no_other_batch_size(
@@ -253,6 +255,12 @@ def test_batches_of_another_size_make_a_speedup_one_of_examples() -> None:
     ]
     assert factors([A, C], said, seen) == {}
     assert [*sentences("A", {"A": SIXTEEN, "C": SIXTEEN}, {})] == []
+
+
+def test_where_batches_vary_steps_are_compared_and_it_is_said() -> None:
+    seen = {"A": SIXTEEN, "B": taken([varying(15, 17, 16, 14)])}
+    (line,) = sentences("A", seen, {})
+    assert line == "How many examples a step of B takes varies: steps are compared."
 
 
 def test_where_batches_are_not_seen_steps_are_compared_and_it_is_said() -> None:

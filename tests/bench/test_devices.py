@@ -17,6 +17,7 @@ from ninefold.bench.measurements import Measurements
 from ninefold.bench.notes import notes
 from ninefold.bench.rounds import Bench
 from ninefold.bench.turns import MARKS, Taken
+from ninefold.diff.compare import recording
 from ninefold.tournament import neighbors
 from ninefold.waits import poll_until
 from tests.conftest import Shell
@@ -83,7 +84,8 @@ def started(tmp_path: Path) -> Iterator[Callable[[str], HeldCommand]]:
     def start(text: str) -> HeldCommand:
         (tmp_path / "train.py").write_text(text)
         command = Command(f"{sys.executable} train.py", "A", tmp_path)
-        held.append(HeldCommand(command, 0, tmp_path / "kept", {*MARKS}))
+        kept = tmp_path / "kept"
+        held.append(HeldCommand(command, 0, kept, {*MARKS}, recording=recording(5)))
         poll_until(held[0].arrived, interval=0.01)
         return held[0]
 
@@ -111,6 +113,7 @@ def test_a_step_on_other_streams_or_in_a_graph_ends_where_the_device_has_done_it
     text: str, started: Callable[[str], HeldCommand]
 ) -> None:
     held = started(text)
+    held.train(0, 6, records=True)  # a graph that is captured meanwhile is left alone
     for number in range(1, 4):
         assert held.train(2, 10).seconds > 0
         assert held.steps >= 12 * number

@@ -141,6 +141,7 @@ def test_of_a_script_that_sets_its_gpus_itself_the_two_commands_that_would_do_ar
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("ninefold.bench.strategies.count_gpus", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     made = {each.name: each.changes for each in in_strategies(PLAIN_COMMAND, ["none", "ddp"])}
     both = (
         "give 'CUDA_VISIBLE_DEVICES=0 python train.py' 'CUDA_VISIBLE_DEVICES=0,1 python train.py'"
@@ -245,6 +246,12 @@ def test_a_loop_that_knows_torchrun_is_compared_by_its_examples(
     found = json.loads((shell.folder / "found.json").read_text())
     assert [each["examples"] for each in found["commands"]] == [64, 64 * times]
     assert [each["world"] for each in found["commands"]] == [1, 2]
+
+
+def test_gpus_that_the_command_chooses_are_refused() -> None:
+    command = Command("CUDA_VISIBLE_DEVICES=0,1 python train.py", "A")
+    with pytest.raises(ConfigError, match=r"it sets CUDA_VISIBLE_DEVICES itself; .*export"):
+        in_strategies(command, ["none", "ddp"])
 
 
 BY_HAND = """

@@ -77,7 +77,9 @@ class Devices:
         return 1024 * int(lines["VmHWM"].split()[0])
 
     def forget_peak(self):
-        """Have the peak of memory be that of what comes."""
+        """Have the peak of memory be that of what comes, and give back what is not used now."""
+        if self:
+            self.module.empty_cache()
         for number in self.numbers:
             self.module.reset_peak_memory_stats(number)
         with suppress(OSError), open("/proc/self/clear_refs", "w") as peak:

@@ -26,7 +26,7 @@ from ninefold_bench_devices import Devices, capturing, unfinished
 from ninefold_bench_ranks import Waits
 
 SOCKET, STEP = "NINEFOLD_BENCH", "NINEFOLD_BENCH_STEP"
-RECORD = "NINEFOLD_BENCH_RECORD"  # what is recorded of the first steps, as JSON
+RECORD = "NINEFOLD_BENCH_RECORD"  # a file: what is recorded of the first steps
 ONE = "NINEFOLD_BENCH_ONE_OPTIMIZER"  # that there is no other one was seen in a process before
 ORIGIN = "NINEFOLD_BENCH_ORIGIN"  # a folder: the files of modules below it are told
 ENVIRONMENT = {**os.environ}  # as it is now: the script may clear its own
@@ -361,7 +361,7 @@ class Steps:
             "world": ranks.get_world_size() if ranks else 1,
             "torch": getattr(torch, "__version__", None),
             "prefix": sys.prefix,
-            "cuda": bool(torch and torch.cuda.is_initialized()),
+            "cuda": bool(self.used),
             "gpus": self.used.uuids,
             "unfinished": unfinished(self.returned),
             "modules": [
