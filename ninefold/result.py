@@ -23,6 +23,7 @@ PROCESSES = "parallel.processes"  # a study that sweeps it has a cell for each n
 TIMING = "timing"  # in a study's folder: the runs of its timing rounds
 ON_GPU = "During turns on a GPU: "  # how notes begin that reports show
 SLOW = ("This CPU has no instructions", "float16 has no fast kernels")  # so begin notes, shown too
+OWN_AUTOCAST = "The model enters autocast itself: each precision computes in that."  # likewise
 AS_FLOAT32 = "The float64 numbers of the dataset are taken as float32."  # a note, shown too
 BEHIND = 0.5  # share of its steps that a GPU is behind with if it is the limit
 ONE_THREAD = "So each process has one."  # how a note ends that reports show first

@@ -52,8 +52,9 @@ def compare(
     model: a function without arguments that returns the network, called with the run's seed set; or
         the network itself, on the CPU, whose weights all runs then start with.
     dataset, test: anything with __len__ and __getitem__ that gives (input, target); a pair of
-        arrays or tensors; a DataLoader; a function that returns one. Its collate_fn makes batches,
-        or default_collate, whose float64 becomes float32. test is needed for accuracy.
+        arrays or tensors; a DataLoader, whose collate_fn makes batches; a function that returns a
+        dataset. Else default_collate makes them, whose float64 becomes float32. test is needed for
+        accuracy.
     loss: loss(output, target) returns a scalar tensor, or a tensor [n] with one for each example.
     metric: metric(output, target) returns a tensor [n], more is better (else return its negative);
         None: accuracy, of outputs [n, classes] and targets [n].

@@ -56,11 +56,13 @@ class CallersDataset(Mapped):
 
     file, sha256: the objects, see `ninefold.api.capsule`.
     whole: whether an item is the one argument of the network, and has no target.
+    tested: whether there is a test set.
     """
 
     file: str
     sha256: str
     whole: bool = False
+    tested: bool = True
 
     def load(self, split: Split) -> Examples:
         if (pair := self._sliced(split)) is None:
@@ -99,10 +101,12 @@ class CallersDataset(Mapped):
                 raise ConfigError(f"dataset.{key}", value, wrong, allowed, "do it in the dataset")
         return AsItIs(layout)
 
+    def _items(self, split: Split) -> Items:
+        return super()._items(split if self.tested else "train")
+
     def _made(self, split: Split) -> Items:
         """The caller's items of a split, read from the file of objects."""
-        given = load(self.file, self.sha256, "dataset")
-        data, collate = given["train" if given["test"] is None else split], None
+        data, collate = load(self.file, self.sha256, "dataset")[split], None
         if isinstance(data, Collating):
             data, collate = data.data, data.collate
         field = f"dataset.{split}"
@@ -127,8 +131,9 @@ class CallersDataset(Mapped):
             data = make()
         except Exception as error:
             raise raised(field, name, "the function", error) from error
-        if not (hasattr(type(data), "__len__") and hasattr(type(data), "__getitem__")):
+        by_number = hasattr(type(data), "__len__") and hasattr(type(data), "__getitem__")
+        if not by_number or isinstance(data, tuple):
             wrong = f"it returns a {type(data).__name__}"
-            allowed = "an object with __len__ and __getitem__ is needed"
+            allowed = "a dataset with __len__ and __getitem__ is needed"
             raise DataError(field, name, wrong, allowed, "give items by number")
         return data

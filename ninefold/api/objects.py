@@ -94,7 +94,9 @@ class Objects:
             layout = "contiguous_format"
             return {"net": net, "input_size": None, "output": None, "memory_format": layout}
         if group == "dataset":
-            return {**DATASET, **file, "whole": self.parts["forward"] is not None}
+            tested = self.parts["dataset"]["test"] is not None
+            whole = self.parts["forward"] is not None
+            return {**DATASET, **file, "whole": whole, "tested": tested}
         if group == "task":
             return {"_target_": f"{PARTS}CallersTask", **file, "measured": self.measured}
         return {"_target_": f"{PARTS}optimizer", "_partial_": True, **named}
@@ -323,7 +325,7 @@ def _dataset(
             do = f"give one of them, such as {name}[{splits[0]!r}]"
             raise ConfigError(name, type(data).__name__, "it holds datasets by name", allowed, do)
         allowed = "a dataset with __len__ and __getitem__, a pair of arrays, or a function that "
-        allowed += "returns one is allowed"
+        allowed += "returns a dataset is allowed"
         do = f"give its items as a list, if they fit into memory, or {AS_IT_IS}"
         wrong = "it cannot be shuffled by a seed"
         raise ConfigError(name, type(data).__name__, wrong, allowed, do)
@@ -362,8 +364,9 @@ def _require_plain(name: str, loader: Any) -> None:
         ),
     ):
         if not plain:
-            own = name_of(getattr(loader, part))
-            raise ConfigError(name, "DataLoader", f"its {part} is its own ({own})", allowed, do)
+            given = getattr(loader, part)  # None of batch_size=None, where items are batches
+            own = f"is its own ({name_of(given)})" if given else "is None, as its batch_size is"
+            raise ConfigError(name, "DataLoader", f"its {part} {own}", allowed, do)
 
 
 def _permutes(sampler: Any, count: int) -> bool:

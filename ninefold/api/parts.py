@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -94,6 +94,11 @@ class CallersTask(nn.Module):
         self.score: str | Score = Score("loss", unit="", better="less")
         if measured is not None:
             self.score = ACCURACY if self.metric is None else Score(measured, "", "more")
+
+    def train(self, mode: bool = True) -> Self:
+        """Leave loss and metric in the modes they were given in, as a loop of one's own does."""
+        self.training = mode
+        return self
 
     def loss(self, output: Any, target: Any) -> Tensor:
         if self.criterion is None:  # of a `forward`, which returns it

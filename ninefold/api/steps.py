@@ -50,7 +50,7 @@ def time_steps(
         speedups of the fastest are known within 3 %.
     turn: seconds that are timed in a turn; the 0.04 before them are not.
     same: steps whose times differ by at most this share count as equally fast.
-    level: the chance of any false verdict is at most this.
+    level: the chance that any step is falsely called faster or slower is at most this.
     baseline: the step that the others are compared with, by default the first. One that you give
         is also the answer if it is shown to be within `same` of the fastest.
     show: print the answer, with the time that has passed meanwhile on a terminal.

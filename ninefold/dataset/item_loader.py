@@ -144,7 +144,8 @@ class ItemLoader:
         # may be there already, for another DataLoader of this process.
         signal.signal(signal.SIGCHLD, handler)
         signal_handling._remove_worker_pids(id(self._answers))
-        self._answers._worker_pids_set = False  # type: ignore[attr-defined]
+        # Its own way of ending workers waits for ever for a lock that a killed one has held.
+        self._answers._shutdown_workers = lambda: None  # type: ignore[attr-defined]
         self._processes = [*set(multiprocessing.active_children()) - before]
         # With any priority it is called before multiprocessing waits for its processes.
         util.Finalize(self, _close, args=(self._processes,), exitpriority=100)

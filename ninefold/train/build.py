@@ -48,7 +48,7 @@ from ninefold.measure.numerics import Numerics
 from ninefold.measure.profiler import Profile
 from ninefold.model import Output
 from ninefold.places import option_files
-from ninefold.result import AS_FLOAT32, option_name
+from ninefold.result import AS_FLOAT32, OWN_AUTOCAST, option_name
 from ninefold.score import Counted, Score
 from ninefold.signals import Stop
 from ninefold.train import initial
@@ -411,6 +411,7 @@ def network_of(at: Setup, data: Data, resume: bool, evaluates: bool) -> Network:
     if trained is not model:  # it is in PartlyFrozen
         unused = [name.removeprefix("network.") for name in unused]
     parallel.require_used(unused)
+    notes += [OWN_AUTOCAST] if trial.in_autocast else []
     mean_loss = None
     if context.replicas > 1 and context.rank == 0:
         mean_loss = trial.has_mean_loss(train, data.augment, job.seed)

@@ -12,7 +12,7 @@ import math
 import weakref
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from statistics import fmean, variance
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from ninefold.dataset import Examples
 from ninefold.dataset.arrays import Rows
@@ -55,7 +56,8 @@ class Trial:
 
     network: as it is trained, on the CPU. part, name: the key model.output, and the model's option.
     task, option: the task, and its option. own: the target of the user's own loss.
-    context: where the run will be.
+    context: where the run will be. in_autocast: the classes of modules that the network has called
+    in an autocast of its own so far.
     """
 
     network: nn.Module
@@ -65,6 +67,7 @@ class Trial:
     option: str
     own: str | None
     context: RankContext
+    in_autocast: set[str] = field(default_factory=set)
 
     @cached_property
     def _copies(self) -> tuple[nn.Module, Any] | None:
@@ -206,7 +209,12 @@ class Trial:
         network.train(training)
         if isinstance(task, nn.Module):
             task.train(training)
-        return picked(call(network, inputs), self.part, self.name)
+        with register_module_forward_pre_hook(self._see):
+            return picked(call(network, inputs), self.part, self.name)
+
+    def _see(self, module: nn.Module, inputs: Any) -> None:
+        if torch.is_autocast_enabled(self.context.device.type):
+            self.in_autocast.add(type(module).__name__)
 
     def _loss(self, batch: Batch) -> float:
         """The loss of a batch in evaluation mode. Raises whatever it raises."""

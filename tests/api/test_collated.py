@@ -339,3 +339,33 @@ def test_a_test_set_is_collated_by_its_own_loader_and_else_as_the_training_set(
     rows = np.arange(3)
     (found,) = HostSource(dataset.load("test")).batches([rows], CPU)
     assert all(map(torch.equal, found, collate([items[number] for number in rows.tolist()])))
+
+
+def test_a_loss_stays_in_the_mode_it_was_given_in(tmp_path: Path) -> None:
+    loader = DataLoader(Texts(), batch_size=SIZE, collate_fn=padded)
+    for training in (False, True):
+        loss = nn.CrossEntropyLoss().train(training)
+        network, _, task = parts(tmp_path / str(training), Classes, loader, loss)
+        objective = Objective(network, task)
+        for mode in (True, False):
+            objective.train(mode)
+            assert (network.training, task.criterion.training) == (mode, training)
+
+
+def test_without_a_test_set_the_dataset_is_made_once(tmp_path: Path) -> None:
+    def made() -> Texts:
+        with open(tmp_path / "made", "a") as file:
+            file.write("x")
+        return Texts()
+
+    _, dataset, _ = parts(tmp_path / "given", Classes, made, F.cross_entropy)
+    dataset.load("train")
+    assert len(dataset.load("test")) == len(Texts())
+    assert (tmp_path / "made").read_text() == "x"
+
+
+def test_a_function_that_returns_a_pair_of_arrays_is_refused(tmp_path: Path) -> None:
+    pair = (torch.ones(8, 3), torch.zeros(8))
+    _, dataset, _ = parts(tmp_path, Classes, lambda: pair, F.cross_entropy)
+    with pytest.raises(DataError, match="it returns a tuple; a dataset with __len__"):
+        dataset.load("train")

@@ -5,6 +5,7 @@ import os
 import re
 import resource
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -281,6 +282,16 @@ def test_a_run_with_workers_saves_and_leaves_no_process_after_a_signal_to_all_of
     shell.finish(process, code=75)
     assert not shell.survivors()
     assert 0 < last_step(run) < 18
+
+
+def test_no_lock_that_a_killed_worker_has_held_is_waited_for():
+    dataset = mapped(2, "Digits")
+    (loader,) = dataset._loaders
+    loader._answers._workers_done_event._cond.acquire()  # as of one that was killed there
+    ending = threading.Thread(target=loader._answers.__del__, daemon=True)
+    ending.start()
+    ending.join(5)
+    assert not ending.is_alive()
 
 
 def test_a_process_that_an_item_forks_is_not_left(shell):
