@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,11 +12,11 @@ from ninefold.answer.decision import Decision
 from ninefold.answer.needed import rounds_for_best, seeds_for_scores
 from ninefold.answer.runs import finite
 from ninefold.answer.study_facts import StudyFacts
-from ninefold.numbers import counted, listed_and
+from ninefold.numbers import counted
 from ninefold.places import trained_with
 from ninefold.stats.verdicts import OPEN
 from ninefold.study_record import StudyRecord
-from ninefold.words import as_value, key_of
+from ninefold.words import as_value
 
 MAX_SEEDS = 20  # seeds in all that a command proposes at most
 
@@ -26,22 +25,21 @@ MAX_SEEDS = 20  # seeds in all that a command proposes at most
 class NextSteps:
     """What a study may measure further.
 
-    sweep: what it recorded of itself. command: that began it, as its user may read it.
-    folder: its own, if it can be resumed; empty of a recording, which has no run folders.
+    sweep: what it recorded of itself. folder: its own; empty of a recording, which has no run
+    folders.
     trust: whether its words need trust=true, and may be repeated with it.
     """
 
     sweep: StudyRecord
-    command: str
     folder: str
     trust: bool
 
     def surer(self, found: Decision[StudyFacts]) -> NextStep | None:
         """What measures more; None where the answer is decided, or more would not change it."""
         facts, sweep = found.facts, self.sweep
-        if not sweep.command or not (sweep.rounds or sweep.timing):
+        if not self._goes_on or not (sweep.rounds or sweep.timing):
             return None
-        if facts.unfinished and self.folder:
+        if facts.unfinished:
             words = self._budget(self._seconds_of_a_seed)
             return self._step(words, None, "The study is not finished.")
         asked = found.unscored if facts.asks_time else facts.open_scores
@@ -62,7 +60,7 @@ class NextSteps:
     def of_seeds(self, seeds: int, text: str) -> NextStep | None:
         """What trains so many seeds in all; None where nothing can. text: what they are for."""
         sweep = self.sweep
-        if not sweep.command:
+        if not self._goes_on:
             return None
         # A resumed study goes on with the seeds that it has run; a round may have been repeated.
         own = list(dict.fromkeys(e.seed for e in sweep.rounds if isinstance(e.seed, int)))
@@ -70,7 +68,7 @@ class NextSteps:
         words = {"seed": ",".join(map(str, [*own, *range(after, after + seeds - len(own))]))}
         if isinstance(self._setting("rounds"), int):
             words["study.rounds"] = str(seeds)
-        further = self._seconds_of_a_seed * (seeds - (len(sweep.rounds) if self.folder else 0))
+        further = self._seconds_of_a_seed * (seeds - len(sweep.rounds))
         words |= self._budget(further)
         return self._step(words, further / 60 or None, text)
 
@@ -82,21 +80,18 @@ class NextSteps:
         found: the decision, if the study asks for the fastest.
         """
         sweep = self.sweep
-        if not sweep.command or facts.group.on_hosts > 1:
+        if not self._goes_on or facts.group.on_hosts > 1:
             return None
         if not facts.timed:
             words = {"study.ask": "[time,score]"}
             return self._step(words, None, "This also compares speed, interleaved.")
         budget = finite(self._setting("time_budget"))
-        if budget is None or (self.folder and sweep.timing_ended == "rounds"):
+        if budget is None or sweep.timing_ended == "rounds":
             return None
         if found is None and sweep.timing_ended == "decided":
             return None  # an extension's answer is open, and which is the fastest is not
         done = len(sweep.timing)
         made = counted(done, "round")
-        if not self.folder:
-            text = f"{made} were made: a study of twice the time tells more."
-            return self._step({"study.time_budget": f"{2 * budget:g}"}, 2 * budget, text)
         # study.time_budget is that of all commands of a study together.
         spent = sweep.timing_seconds / 60
         each, text = spent / max(done, 1), "further ones are added to them"
@@ -119,32 +114,20 @@ class NextSteps:
     def _setting(self, name: str) -> object:
         return self.sweep.settings.get("study", {}).get(name)
 
+    @property
+    def _goes_on(self) -> bool:
+        """Whether anything can go on with it."""
+        return bool(self.folder and self.sweep.command)
+
     def _budget(self, further: float) -> dict[str, str]:
         """The budget of a command that trains so many seconds more: none if it would end it."""
         budget = finite(self._setting("budget"))
-        spent = self._seconds_of_training if self.folder else 0.0
-        ends = budget is not None and spent + further > 60 * budget
+        ends = budget is not None and self._seconds_of_training + further > 60 * budget
         return {"study.budget": "null"} if ends else {}
 
     def _step(self, words: Mapping[str, str], minutes: float | None, text: str) -> NextStep:
-        """The command that goes on with the study, with these keys; its own one of a recording."""
-        if self.folder:
-            trust = {"trust": "true"} if self.trust else {}
-            words = {"study.resume": as_value(self.folder), **trust, **words}
-            command = shlex.join(f"{key}={value}" for key, value in words.items())
-            return NextStep(f"{trained_with(self.command)} {command}", minutes, text)
-        try:
-            kept = shlex.split(self.command)
-        except ValueError:
-            kept = self.command.split()
-        replaced = ("study.resume", "hydra.sweep.dir", *words)
-        kept = [word for word in kept if key_of(word) not in replaced]
-        # A word whose folder a report does not repeat is one to fill in: dataset.root=DATASET_ROOT.
-        gaps = [found[1] for word in kept if (found := re.match(r"([\w.]+)=\.\.\.", word))]
-        names = {key: key.replace(".", "_").upper() for key in gaps}
-        filled = {key: f"{key}={name}" for key, name in names.items()}
-        kept = [filled.get(word.partition("=")[0], word) for word in kept]
-        if names:
-            text += f" Put your own path in place of {listed_and(list(names.values()))}."
-        command = shlex.join([*kept, *(f"{key}={value}" for key, value in words.items())])
-        return NextStep(command, minutes, text)
+        """The command that goes on with the study, with these keys."""
+        trust = {"trust": "true"} if self.trust else {}
+        words = {"study.resume": as_value(self.folder), **trust, **words}
+        command = shlex.join(f"{key}={value}" for key, value in words.items())
+        return NextStep(f"{trained_with(self.sweep.command)} {command}", minutes, text)

@@ -13,18 +13,13 @@ from ninefold.answer.study_facts import WRAPPER, Named, StudyFacts
 from ninefold.answer.words import TOLD
 from ninefold.errors import one_line
 from ninefold.numbers import listed_and, three_digits
-from ninefold.result import AS_FLOAT32, ON_GPU, ONE_THREAD, SLOW
+from ninefold.result import AS_FLOAT32, ON_GPU, ONE_THREAD, OWN_AUTOCAST, SLOW
 from ninefold.study_record import StudyRecord
-from ninefold.tournament.taken import AROUND, OTHERS
 from ninefold.types import LEAST_ROUNDS
 
 UNEVEN = 1.1  # times the memory of the GPU that holds least, from which on the most is told
 UNEVEN_LOAD = 1.25  # the same of load
 GIB = 2**30
-LEFT_OUT = {
-    OTHERS: "other programs used the CPUs during {}",
-    AROUND: "the machine was slow during {}",
-}
 
 
 @dataclass(frozen=True)
@@ -70,15 +65,6 @@ def _used(facts: StudyFacts) -> str:
     """What other programs used."""
     share = facts.others_by_round if facts.turns.others is None else facts.turns.others
     return f"Other programs used {100 * (share or 0.0):.0f} % of the CPU time"
-
-
-def _left_out(facts: StudyFacts) -> str:
-    """Which share of the turns does not count, and why; nothing of a small one."""
-    shares = facts.turns.left_out
-    if not shares or sum(shares.values()) < TOLD:
-        return ""
-    why = listed_and([LEFT_OUT[why].format(f"{100 * of:.0f} %") for why, of in shares.items()])
-    return f"{100 * sum(shares.values()):.0f} % of the turns were left out: {why}"
 
 
 def _disturbed(facts: StudyFacts) -> list[str]:
@@ -227,9 +213,12 @@ NOTES = (
         "{0} throughout. These are times under that load; configurations whose threads wait for "
         "each other lose most. For this machine alone, run it again when it is quiet.",
     ),
-    Note(lambda facts: _quiet(facts) and _left_out(facts), "{0}."),
+    Note(
+        lambda facts: _quiet(facts) and facts.turns.left_out >= TOLD and 100 * facts.turns.left_out,
+        "{0:.0f} % of the turns were left out, as other programs used the CPUs.",
+    ),
     Note(lambda facts: _quiet(facts) and _disturbed(facts), "{0}."),
-    Note(lambda facts: _notes(facts, lambda note: note == AS_FLOAT32)),
+    Note(lambda facts: _notes(facts, lambda note: note in (OWN_AUTOCAST, AS_FLOAT32))),
     # What is not compared with the rest
     Note(_untimed, "{0}."),
     Note(

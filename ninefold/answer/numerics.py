@@ -29,10 +29,13 @@ Steps = Mapping[str, npt.NDArray[Any]]  # a numerics.npz: its arrays, as `measur
 
 @dataclass(frozen=True)
 class Row:
-    """How far one step of a run is off that of none-fp32; None: not finite, or off nothing.
+    """How far a step of a run is off that of the one with parallel=none amp=fp32.
 
-    folder: of the run. loss_deviation, weights: relative. gradient_ratio, update_ratio: of norms.
-    flushed: share of a gradient that is zero where the other is not. skipped: by a GradScaler.
+    None: not finite, or there is nothing to compare with.
+
+    folder: of the run. loss_deviation, weights: relative. cosine: of both gradients.
+    gradient_ratio, update_ratio: of norms. flushed: share of a gradient that is zero where the
+    other is not. skipped: by a GradScaler. batch_norm: whether the network has batch normalization.
     """
 
     folder: str

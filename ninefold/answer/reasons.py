@@ -112,10 +112,6 @@ def reasons(found: Decision[StudyFacts]) -> list[str]:
         said += _open_to(found)
     said += _lost(found, cell)
     said += _exclusions(facts)
-    if found.decided and found.chance is not None:
-        said.append(_sure(facts))
-    if len(found.rivals) > 1:
-        said.append(_acceptable(facts))
     return said
 
 
@@ -161,24 +157,6 @@ def _lost(found: Decision[StudyFacts], cell: Cell) -> list[str]:
         elif is_worse and verdict != "slower":
             lost.append(other)
     return said + [f"Eliminated, as {score} is lost: {facts.labels(lost)}."] * bool(lost)
-
-
-def _acceptable(facts: StudyFacts) -> str:
-    """What counts as acceptable."""
-    known = " and that computes the same"
-    if facts.scored:
-        score = f"{facts.group.score} is shown to be {_kept(facts)}"
-        known = f", that computes the same, and whose {score}"
-    return f"Acceptable is a configuration whose runs all ended well{known}."
-
-
-def _sure(facts: StudyFacts) -> str:
-    """What the confidence is of."""
-    return (
-        f"The confidence is that no acceptable configuration is more than {same_share(facts)} "
-        "faster: on this machine, with this model, batch size and version of torch. It says "
-        "nothing about longer training or other hardware."
-    )
 
 
 def reasons_of_scores(facts: StudyFacts) -> list[str]:

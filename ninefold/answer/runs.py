@@ -6,6 +6,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import Annotated
+
+from msgspec import Meta
 
 from ninefold.answer.cell import Cell, plainness
 from ninefold.errors import one_line
@@ -17,6 +20,7 @@ from ninefold.tournament.taken import TakenTurn
 from ninefold.words import key_of
 
 MAX_NUMBER = 10**15  # a larger number was not measured: 30 million years, a petabyte
+Bounded = Annotated[float, Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 MAX_NAME_CHARS = 64  # characters of the name of a score or of a further figure
 MAX_UNIT_CHARS = 16  # characters of its unit
 WAITING = 10.0  # percent of a step in data and transfer from which on a cell waits for them
@@ -140,11 +144,11 @@ class Point:
     """
 
     folder: str
-    epoch: float
-    step: int
-    seconds: float | None
-    score: float
-    loss: float | None
+    epoch: Bounded
+    step: Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
+    seconds: Bounded | None
+    score: Bounded
+    loss: Bounded | None
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,8 @@ def disturbed(counted: Counted, busy: float | None, told: float = TOLD) -> Itera
     if counted.busy:
         used = "something" if busy is None else f"other programs used {100 * busy:.0f} % of the CPU"
         yield f"These are times under load: {used}, in most turns."
-    elif (left := sum(counted.left_out.values())) >= told:
-        yield f"{100 * left:.0f} % of the turns were disturbed and left out."
+    elif counted.left_out >= told:
+        yield f"{100 * counted.left_out:.0f} % of the turns were disturbed and left out."
 
 
 def shown(speedup: float | None) -> str:

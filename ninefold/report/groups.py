@@ -55,7 +55,7 @@ def describe(
         score=group.score,
         timing_rounds=len({run.round for run in group.timing}) or None,
         others=facts.others_by_round if group.timing else None,
-        turns_left_out=sum(facts.turns.left_out.values()) if group.timing else 0,
+        turns_left_out=facts.turns.left_out if group.timing else 0,
         order=order,
         asks_time=facts.asks_time,
         scaling=group.scaling,

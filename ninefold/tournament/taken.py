@@ -1,17 +1,16 @@
 """Turns that were taken, which of them count, and the number that is made of them.
 
 What is estimated is the mean seconds of a step of a long run on this host as it is most of the
-time. A turn is left out by witnesses that are not the turn itself: the CPU time that other programs
-used meanwhile, and the turns around it of two other names or more. Its own seconds never matter: an
-uninterrupted run waits for its loader, a disk or a network as well. Where most turns are disturbed,
-that is the machine's usual state and every turn counts. benchmarks/log/turns.md has how well this
-meets the truth, in simulations and on real machines. Studies, `ninefold.time_steps` and reports use
-it.
+time. A turn is left out by the CPU time that other programs used meanwhile, and by no seconds, its
+own or others': an uninterrupted run waits for its loader, a disk or a network as well, and all that
+take turns are slow with the same heavy batch. Where most turns are disturbed, that is the machine's
+usual state and every turn counts. benchmarks/log/turns.md has how well this meets the truth, in
+simulations and on real machines. Studies, `ninefold.time_steps` and reports use it.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
@@ -21,12 +20,8 @@ from ninefold.stats.verdicts import Name
 
 BUSY = 0.10  # share of the CPU time that other programs used, above which a turn is disturbed
 SWAMPED = 0.5  # the same in the median turn, above which times are those of a busy machine
-PEERS = 1.25  # times slower than usual the turns around a turn are if the machine was slow
 USUAL = 0.5  # share of the turns that must be undisturbed; else disturbance is the usual state
-WIDTH = 2  # turns to each side of a turn that tell how slow the machine was
-
-# Why a turn does not count.
-OTHERS, AROUND = "other programs", "slow machine"
+OTHERS = "other programs"  # why a turn does not count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +33,7 @@ class TakenTurn:
     A file has no names, rounds and orders: those of its turns follow from where it lies.
     begin, end: seconds of Unix time, of the whole turn; None where they were not recorded.
     others: share of the CPU time that other programs used meanwhile, 0 to 1; None: not known.
-    left_out: why it does not count: OTHERS or AROUND; None: it does.
+    left_out: OTHERS, if it does not count for them; None: it does.
     """
 
     name: Name = None
@@ -72,8 +67,8 @@ class Counted:
     """Which turns count.
 
     turns: all, in the order in which they were taken, each with why it does not count.
-    disturbed: the share of turns that OTHERS or AROUND holds for, 0 to 1. Where it is above
-        1 - USUAL, every turn counts.
+    disturbed: the share of turns that OTHERS holds for, 0 to 1. Where it is above 1 - USUAL, every
+        turn counts.
     """
 
     turns: Sequence[TakenTurn]
@@ -96,10 +91,9 @@ class Counted:
         return self.others is not None and self.others > SWAMPED
 
     @property
-    def left_out(self) -> dict[str, float]:
-        """The share of turns that do not count, by the reason, the most frequent one first."""
-        reasons = Counter(turn.left_out for turn in self.turns if turn.left_out is not None)
-        return {why: count / len(self.turns) for why, count in reasons.most_common()}
+    def left_out(self) -> float:
+        """The share of turns that do not count."""
+        return 0.0 if self.busy else self.disturbed
 
     def seconds(self) -> dict[Name, dict[int, float]]:
         """Seconds of a step by name and round: the mean of the turns that count.
@@ -122,53 +116,8 @@ class Counted:
 
 def counted(turns: Sequence[TakenTurn]) -> Counted:
     """Return which turns count. turns: all so far, in the order in which they were taken."""
-    found = [_marked(replace(t, left_out=None), (t.others or 0.0) > BUSY, OTHERS) for t in turns]
-    slow = _around(found)
-    found = [_marked(t, around > PEERS, AROUND) for t, around in zip(found, slow, strict=True)]
+    found = [replace(t, left_out=OTHERS if (t.others or 0.0) > BUSY else None) for t in turns]
     disturbed = sum(turn.left_out is not None for turn in found) / max(len(found), 1)
     if disturbed > 1 - USUAL:
         return Counted([replace(turn, left_out=None) for turn in found], disturbed)
     return Counted(found, disturbed)
-
-
-def _marked(turn: TakenTurn, out: bool, why: str) -> TakenTurn:
-    return replace(turn, left_out=why) if out and turn.left_out is None else turn
-
-
-def _levels(turns: Sequence[TakenTurn]) -> dict[Name, float]:
-    """The median seconds of a step of each name in the turns that are not left out; else in all."""
-    of_all, of_kept = defaultdict[Name, list[float]](list), defaultdict[Name, list[float]](list)
-    for turn in turns:
-        of_all[turn.name].append(turn.seconds)
-        if turn.left_out is None:
-            of_kept[turn.name].append(turn.seconds)
-    return {name: median(of_kept[name] or values) for name, values in of_all.items()}
-
-
-def _around(turns: Sequence[TakenTurn]) -> list[float]:
-    """How many times slower than usual the turns around each turn were; 1 without such.
-
-    The median of WIDTH turns before and WIDTH after it, of other names, in the same round. Of one
-    other name alone they would tell its own slow steps.
-    """
-    levels = _levels(turns)
-    names = defaultdict[int, set[Name]](set)
-    for turn in turns:
-        names[turn.round].add(turn.name)
-    slowness = [turn.seconds / (levels[turn.name] or turn.seconds or 1.0) for turn in turns]
-
-    def near(i: int, step: int) -> list[float]:
-        found = list[float]()
-        reach = 3 * WIDTH  # turns of its own may lie between
-        for j in range(i + step, i + (reach + 1) * step, step):
-            if not 0 <= j < len(turns) or turns[j].round != turns[i].round:
-                break
-            if turns[j].name != turns[i].name and len(found) < WIDTH:
-                found.append(slowness[j])
-        return found
-
-    around = (
-        [*near(i, -1), *near(i, 1)] if len(names[turn.round]) > 2 else []
-        for i, turn in enumerate(turns)
-    )
-    return [median(each) if each else 1.0 for each in around]

@@ -11,7 +11,7 @@ from ninefold.answer.study_facts import StudyFacts
 from ninefold.result import AS_FLOAT32, ON_GPU, ONE_THREAD
 from ninefold.stats.verdicts import Timings
 from ninefold.study_record import StudyRecord
-from ninefold.tournament.taken import AROUND, Counted, TakenTurn
+from ninefold.tournament.taken import Counted, TakenTurn
 from tests.report.made import EMPTY, evidence, runs_of, whole
 from tests.report.studies import DDP, DP, NONE
 
@@ -71,7 +71,7 @@ EXAMPLES = [
     of_study(timing_groups=2),
     of_turns(others=0.7),
     of_turns(others=0.3, disturbed=0.8),
-    of_turns(others=0.01, left_out=AROUND),
+    of_turns(others=0.01, disturbed=0.2),
     lambda: replace(
         of_runs()(), timings=[Timings({NONE: dict.fromkeys(range(6), 1.0), DDP: {0: 1.0}})]
     ),

@@ -45,7 +45,7 @@ def test_its_figures_are_those_of_report_json_and_it_is_the_first_table(tmp_path
             assert " ".join(figures).replace(" %", "%") in shown, (row, amp)
             assert all(figure in page for figure in figures), (row, amp)
     assert page.index('class="matrix"') < page.index('class="plot"')
-    assert "\nnone  0.0823 s" in shown
+    assert "\nnone  0.0881 s" in shown
     assert "\nconfiguration " not in shown
 
 

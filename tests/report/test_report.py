@@ -5,14 +5,12 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from ninefold import report
 from ninefold.errors import ConfigError
-from ninefold.report.render.console import console_text
 from ninefold.report.render.templates import figure, report_text
 from tests.report.made import (
     ROOT,
@@ -131,19 +129,6 @@ def test_the_console_is_a_sentence_a_table_and_a_command_in_few_lines(tmp_path):
     assert "configuration  s/epoch" not in shown  # the matrix has these figures
     few = report.write(sweep(tmp_path / "few", *(result("none", amp) for amp in amps))).text
     assert len([line for line in few.splitlines() if re.match(r"\w+, \w+ ", line)]) == 5
-    surer = console_text(recording("larger_batch"), Path("report.html"))
-    assert re.search(r"^to be surer \(about \d+ .*\): python train.py", surer, re.MULTILINE)
-
-
-def test_what_would_make_it_surer_repeats_no_control_characters_of_a_stranger(tmp_path):
-    runs = [result(way, seed=seed, score=0.9 - 0.04 * seed)
-            for way in ("none", "ddp") for seed in (0, 1)]  # fmt: skip
-    folder = sweep(tmp_path, *runs, turns=True, command="python train.py -m a=\x1b[2J\u202e")
-    report.write(folder)
-    shown = report.write((folder / "report").rename(tmp_path / "moved")).text
-    assert "to be surer" in shown
-    assert "a= [2J" in shown
-    assert not {"\x1b", "\u202e"} & {*shown}
 
 
 def test_the_figure_is_one_picture_of_all_that_does_work_of_its_own():

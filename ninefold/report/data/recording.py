@@ -66,8 +66,7 @@ class Recording:
     @property
     def next_steps(self) -> NextSteps:
         """What its study may measure further."""
-        command = (self.as_typed or self.sweep).command or ""
-        return NextSteps(self.sweep, command, str(self.folder or ""), self.own and self.sweep.trust)
+        return NextSteps(self.sweep, str(self.folder or ""), self.own and self.sweep.trust)
 
 
 def find_recording(folder: Path, own: bool = False) -> tuple[Recording, Path]:

@@ -1,5 +1,6 @@
 """Batch sizes are compared by how soon each reaches the same score, not by the time of an epoch."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,7 +62,7 @@ def answer(
         "command": "train.py",
         "timing": [{"round": number} for number in range(turns)],
     }
-    return built(Recording(runs, {"sweep": sweep}, points, [])).answer
+    return built(Recording(runs, {"sweep": sweep}, points, [], Path("mine"))).answer
 
 
 def test_the_larger_batch_that_reaches_the_score_first_is_named():
@@ -111,7 +112,7 @@ def test_what_counts_is_the_score_per_second(settings, lead, said):
 
 
 @pytest.mark.parametrize(
-    ("seeds", "turns", "advice"), [(3, 5, "seed=0,1,2,3,4"), (3, 3, "study.time_budget=6")]
+    ("seeds", "turns", "advice"), [(3, 5, "seed=0,1,2,3,4"), (3, 3, "study.time_budget=3")]
 )
 def test_seeds_that_differ_by_chance_decide_nothing_and_where_they_are_few_more_are_advised(
     seeds, turns, advice
@@ -120,7 +121,7 @@ def test_seeds_that_differ_by_chance_decide_nothing_and_where_they_are_few_more_
     found = answer(PLAIN, lucky, seeds=seeds, turns=turns)
     assert found.lead == "Not decided: none, fp32 with batch 128 may reach the score sooner."
     assert found.surer is not None
-    assert found.surer.command == f"train.py {advice}"
+    assert found.surer.command == f"python train.py study.resume=mine {advice}"
 
 
 def test_a_cell_that_is_no_setting_takes_no_answer_from_the_others():

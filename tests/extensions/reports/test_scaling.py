@@ -3,6 +3,7 @@
 import random
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,11 +129,11 @@ def test_whole_runs_say_the_direction_first_draw_their_seconds_and_have_no_verdi
     found = planted()
     whole = [replace(run, turns=None, taken=[], score=0.9) for run in found.runs]
     found.environment["sweep"]["command"] = "python train.py -m study.ask=[score] seed=0,1"
-    answer = built(replace(found, runs=whole)).answer
-    command = "python train.py -m seed=0,1 'study.ask=[time,score]'"
+    answer = built(replace(found, runs=whole, folder=Path("mine"))).answer
+    command = "python train.py study.resume=mine 'study.ask=[time,score]'"
     assert answer.surer.command == command
     apart = [replace(run, on_hosts=[1, 2]) for run in whole]
-    assert built(replace(found, runs=apart)).answer.surer is None
+    assert built(replace(found, runs=apart, folder=Path("mine"))).answer.surer is None
     assert re.fullmatch(
         r"More processes look faster: ddp x4 is 2\.\d+ times as fast\.", answer.lead
     )
