@@ -235,7 +235,7 @@ class StudyKeys(Section, kw_only=True):
     as long again."""
     turn: Duration = 0.1
     """Timed seconds per turn, after 0.04 s of warm-up; of several processes at least 0.3 s, after
-    0.3 s. At least two steps, or one of a second or more."""
+    0.3 s. At least four steps, or fewer where these would take too much of the time."""
     turns: Turns | Literal["auto"] = "auto"
     """Turns of each configuration in a round. auto: for 6 rounds in study.time_budget (8 with
     study.pairs=all), or fewer if starting processes takes most of it."""
