@@ -18,6 +18,7 @@ NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")  # of a file that may be
 FIELDS = {"sha256": str, "size": int, "step": int}  # of an entry
 OF_FILE = {"sha256": str, "size": int}  # of each of the "files" in the entry of a folder
 WHOLE = ".pt"  # the ending of a checkpoint that is a file; SHARDED: a folder, by all ranks
+NEW = f".new{WHOLE}"  # a checkpoint that is being written
 
 # For each file name the entries it may have, newest first: one, or two while it is replaced.
 Entry = dict[str, Any]

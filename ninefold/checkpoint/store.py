@@ -24,7 +24,7 @@ from ninefold.checkpoint.loading import (
     reader_of,
     require_honest,
 )
-from ninefold.checkpoint.manifest import FORMAT, WHOLE, Entry, Files
+from ninefold.checkpoint.manifest import FORMAT, NEW, WHOLE, Entry, Files
 from ninefold.errors import CheckpointError, ResourceError
 from ninefold.extensions import SHARDED
 from ninefold.files import mount_of, sync
@@ -55,7 +55,7 @@ class Checkpoints:
 
         Raises ResourceError if it cannot be written; earlier checkpoints stay.
         """
-        new = self.folder / ".new.pt"
+        new = self.folder / NEW
         try:
             self.begin()
             self.take(new, _write(new, content), best)

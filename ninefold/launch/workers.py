@@ -25,6 +25,7 @@ from torch.distributed import TCPStore
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, PContext, start_processes
 
 from ninefold import signals
+from ninefold.checkpoint.manifest import NEW
 from ninefold.config.spec import RunSpec
 from ninefold.errors import (
     KILLED,
@@ -171,10 +172,10 @@ class Workers:
     def finished(self) -> bool:
         """Whether all have done their work and have ended.
 
-        Once one has failed, the others have TO_EXIT seconds to end; then they are killed, as one
-        may wait for it in a kernel of NCCL for ever, and the run's failure is raised. A run that
-        was told to stop has until launch.grace is over. Once one is done, the others have
-        launch.timeout.
+        Once one has failed, the others have TO_EXIT seconds to end, or launch.grace while a
+        checkpoint is being written; then they are killed, as one may wait for it in a kernel of
+        NCCL for ever, and the run's failure is raised. A run that was told to stop has until
+        launch.grace is over. Once one is done, the others have launch.timeout.
         """
         codes, reports = self._exit_codes(), self._reports()
         values = self._context._ret_vals  # type: ignore[union-attr]  # empty: it has not returned
@@ -187,6 +188,8 @@ class Workers:
         # Of a hung worker all its peers report that it is missing or are done, and no other ends.
         hangs = failed.keys() <= said and all(r.kind == PeerError.__name__ for r in reports)
         patience = HUNG_SECONDS + (0 if wrong else self._spec.timeout) if hangs else TO_EXIT
+        if 0 in left and (self._spec.folder / "checkpoints" / NEW).exists():  # it writes one
+            patience = max(patience, self._spec.grace)
         hung = left - said if hangs else ()
         stops = any(report.kind in STOPS for report in reports)
         if left and (stops or time.monotonic() < since + patience):

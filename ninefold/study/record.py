@@ -99,7 +99,7 @@ class StudyFolder(StudyRecord):
             result = Result.read(self.folder / name)
         except (OSError, ValueError, TypeError):
             return None
-        if result.status != "preempted":
+        if result.status in ENDED:
             self._ended[name] = result
         return result
 
@@ -117,10 +117,7 @@ class StudyFolder(StudyRecord):
         return result is not None and result.status in ENDED
 
     def can_be_resumed(self, name: str) -> bool:
-        """Whether the run in folder `name` was interrupted and has a checkpoint."""
-        result = self.result(name)
-        if result is not None and result.status != "preempted":
-            return False
+        """Whether the run in folder `name` has a checkpoint to go on from, also after a failure."""
         return bool(manifest.read(self.folder / name / "checkpoints"))
 
     def next_timing_round(self) -> int:

@@ -168,8 +168,8 @@ class Study:
     def _prepare(self, entry: Round, index: int, cell: PlannedCell) -> list[str]:
         """The overrides of a run of a round, whose folder is made ready for it.
 
-        An interrupted run with a checkpoint is resumed in its folder. Any other folder that exists
-        is moved to superseded/.
+        A run that did not end, and has a checkpoint, is resumed in its folder. Any other folder
+        that exists is moved to superseded/.
         """
         recording, overrides = self._recording, self._plan.overrides(cell, entry.round)
         planned = len(entry.runs)

@@ -3,6 +3,7 @@
 import json
 import re
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -13,12 +14,7 @@ def test_a_resumed_study_keeps_finished_runs_and_makes_the_missing_ones(made):
         made.study(seeds=range(3)).run()
     failed, saved, killed = made.names[1], made.names[3], made.names[4]
     before, made.names = made.names, []
-    checkpoints = made.folder / saved / "checkpoints"
-    checkpoints.mkdir()
-    entry = {"sha256": "0" * 64, "size": 1, "step": 1}
-    (checkpoints / "manifest.json").write_text(
-        json.dumps({"format": 2, "files": {"last.pt": [entry]}})
-    )
+    save(made.folder / saved)
     made.study(seeds=range(3), resume=True).run()
     assert made.names[:3] == [failed, saved, killed]
     assert made.resumed == [saved]
@@ -27,6 +23,25 @@ def test_a_resumed_study_keeps_finished_runs_and_makes_the_missing_ones(made):
     ]
     assert [name for (runs,) in made.rounds("runs") for name in runs][:5] == before
     assert sorted(int(name.split("_")[0]) for name in {*before, *made.names}) == list(range(9))
+
+
+def save(run: Path) -> None:
+    """Make a checkpoint of a run."""
+    entry = {"sha256": "0" * 64, "size": 1, "step": 1}
+    (run / "checkpoints").mkdir()
+    text = json.dumps({"format": 2, "files": {"last.pt": [entry]}})
+    (run / "checkpoints" / "manifest.json").write_text(text)
+
+
+def test_a_failed_run_goes_on_from_its_checkpoint_and_ends(made):
+    made.statuses = ["failed", "ok", "ok"]
+    made.study(seeds=[0]).run()
+    failed, made.names = made.names[0], []
+    save(made.folder / failed)
+    for _ in range(2):
+        made.study(seeds=[0], resume=True).run()
+    assert (made.names, made.resumed) == ([failed], [failed])
+    assert made.file()["superseded"] == []
 
 
 def test_each_round_has_every_cell_once_in_a_random_order(made):
