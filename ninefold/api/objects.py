@@ -365,8 +365,8 @@ def _require_plain(name: str, loader: Any) -> None:
     ):
         if not plain:
             given = getattr(loader, part)  # None of batch_size=None, where items are batches
-            own = f"is its own ({name_of(given)})" if given else "is None, as its batch_size is"
-            raise ConfigError(name, "DataLoader", f"its {part} {own}", allowed, do)
+            own = "None, as is its batch_size" if given is None else f"its own ({name_of(given)})"
+            raise ConfigError(name, "DataLoader", f"its {part} is {own}", allowed, do)
 
 
 def _permutes(sampler: Any, count: int) -> bool:

@@ -110,9 +110,8 @@ def of_first_steps(first: str, compared: Mapping[str, Any]) -> Iterator[str]:
         if data["kind"] == "equal":
             equal.setdefault(data["steps"], []).append(name)
         elif data["kind"] == "rounding":
-            until = data["text"].partition(" At step ")[
-                0
-            ]  # what has grown further is rounding, too
+            # What has grown further is rounding, too.
+            until, _, _ = data["text"].partition(" At step ")
             yield f"{name} computes what {first} does, but for rounding. {until}"
         else:
             yield f"{name} does not compute what {first} does. {data['text']}"

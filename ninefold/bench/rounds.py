@@ -121,7 +121,7 @@ class Alive(HeldCommand):
             try:
                 pause = look(self, turn, step)
             except Ended as ended:
-                self._restart(ended, helps=True)
+                self._restart(ended, helps=True, warms_up=True)
                 return
             self._bench.screen.tick()
             if pause.later > 2 * step:  # it was not warm, or caught up: this turn is none
@@ -137,22 +137,28 @@ class Alive(HeldCommand):
 
         Raises Failure; Ended if a turn that does not count was not taken.
         """
-        for again in (True, False):
+        for attempt in range(3):
             try:
                 taken = self.train(turn.lead, turn.timed, turn.expected)
                 break
             except Ended as ended:
                 if not turn.counted:
                     raise
-                self._restart(ended, helps=again, turn=turn)
+                helps = attempt == 0 or (attempt == 1 and self._warms_up)
+                self._restart(ended, helps, turn, warms_up=attempt == 0)
         self._waits.append(self.told["waits"])
         if turn.counted:
             self._bench.note(self, taken)
         self._bench.screen.tick()
         return taken.seconds
 
-    def _restart(self, ended: Ended, helps: bool, turn: Turn | None = None) -> None:
-        """Start it again when it has ended. Raises ConfigError where that helps nothing."""
+    def _restart(
+        self, ended: Ended, helps: bool, turn: Turn | None = None, warms_up: bool = False
+    ) -> None:
+        """Start it again when it has ended. Raises ConfigError where that helps nothing.
+
+        warms_up: whether it is to take warm-up steps, if it trains for longer than these take.
+        """
         if ended.code:
             raise self.failure_of_end(ended.code)
         if not helps:
@@ -165,7 +171,7 @@ class Alive(HeldCommand):
         self._measured.restarts[self.name] += 1
         self.restart()
         poll_until(self.arrived, interval=LOOK_SECONDS)
-        if self._warms_up:
+        if warms_up and self._warms_up:
             self._warm()
 
     def end(self, turns: Sequence[TakenTurn], stretch: float | None) -> None:

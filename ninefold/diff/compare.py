@@ -102,8 +102,10 @@ def recording(
     file = Path(tempfile.mkdtemp(dir=scratch()), "wanted")
     wanted = {"steps": steps, "fixed": [*fixed], "without": [*without], "replay": replay or {}}
     write_text(file, json.dumps(wanted))
-    variables = [VARIABLES.get(each, {}) for each in fixed]
-    return {RECORD: str(file), **dict(item for of in variables for item in of.items())}
+    found = {RECORD: str(file)}
+    for each in fixed:
+        found |= VARIABLES.get(each, {})
+    return found
 
 
 def recorded(folder: Path) -> Steps:
@@ -290,20 +292,22 @@ def differences(one: Sequence[Rank], other: Sequence[Rank]) -> list[Difference]:
     """How two steps differ, entry by entry, in the order of a step.
 
     What one alone has counts if it is of weights, and all could be recorded of both. An output that
-    is as large in each call, as of positions, has no examples that add up.
+    is as large in each call has no examples that add up (positions), nor has an input behind the
+    first one (masks).
 
     A gradient is a part of that of all parameters, and is held against that: of a convolution's
     bias before BatchNorm it is 0, and what is computed is rounding alone.
     """
     a, b, found = table(one), table(other), list[Difference]()
     whole = not any(rank["unrecorded"] for rank in (*one, *other))
-    calls, others = (math.prod(shape(ranks)) for ranks in (one, other))
+    calls = [math.prod(shape(ranks)) for ranks in (one, other)]
     all_ = math.sqrt(sum(of.square for (phase, _), of in a.items() if phase == "grad"))
     for key in {**a, **b}:
         mine, theirs = a.get(key), b.get(key)
-        fixed = mine and theirs and mine.n * others == theirs.n * calls and calls != others
-        if key[0] == "output" and fixed:
-            continue
+        if mine and theirs and calls[0] != calls[1]:
+            fixed = mine.n / calls[0] == theirs.n / calls[1]
+            if fixed and (key[0] == "output" or (key[0] == "input" and "[" in key[1])):
+                continue
         if (mine and theirs) or (PHASES[key[0]].needed and whole):
             far = distance(mine, theirs, all_ if key[0] == "grad" else 0.0)
             found.append(Difference(*key, far, mine, theirs))

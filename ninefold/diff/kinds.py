@@ -346,11 +346,12 @@ def factor(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> float | No
 
 def of_factor(parting: Divergence, ratio: float, of_loss: float | None) -> Told:
     """What one factor for all gradients means. of_loss: that of the loss."""
-    times, way = max(ratio, 1 / ratio), 1 if ratio > 1 else -1
-    (that, this), (small, big) = parting.names[::way], parting.ranks[::way]
+    times, b_is_big = max(ratio, 1 / ratio), ratio > 1
+    this, that = parting.names[b_is_big], parting.names[not b_is_big]
+    big, small = parting.ranks[b_is_big], parting.ranks[not b_is_big]
     by_loss = of_loss is not None and is_near(of_loss, ratio)
     what = f"in {this} {'the loss is' if by_loss else 'gradients are'} {times:.3g} times as large"
-    (ranks, micro), scale = shape(big), parting.entries("scale")[::way][1].get("scale")
+    (ranks, micro), scale = shape(big), parting.entries("scale")[b_is_big].get("scale")
     once, left = "and does not divide by their number", "that is its GradScaler's scale"
     for kind, n, why in (
         ("accumulation", micro * by_loss, f"{this} adds up {micro} micro-batches {once}"),

@@ -76,13 +76,14 @@ def lost(rest: Steps, second: Steps, looked_at: int = LOOKED_AT) -> Iterator[tup
     for phase, of in PHASES.items():
         if of.restored and any(each.phase == phase for each in found[0]):
             yield of.restored, apart(phase)
-    values = apart("input")  # what a loader hands out ahead is not what was trained on
-    position = values and common(taken(mine), taken(theirs)) < 1
+    # What a loader hands out ahead is not what was trained on: inputs tell, where there are some.
+    seen, inputs_differ = any(each.phase == "input" for each in found[0]), apart("input")
+    position = common(taken(mine), taken(theirs)) < 1 and (inputs_differ or not seen)
     yield "position in the data", position
-    values = values and not position
+    augmented = inputs_differ and not position
     for name in mine[0]["rng"]:
         draws = any(rank["after"].get(name) != rank["rng"].get(name) for rank in mine)
         pairs = zip(mine, theirs, strict=False)
         differs = any(a["rng"].get(name) != b["rng"].get(name) for a, b in pairs)
-        if draws or (values and differs):
+        if draws or (augmented and differs):
             yield f"random state of {name}", differs

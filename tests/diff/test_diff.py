@@ -399,8 +399,10 @@ def test_inputs_that_come_from_no_loader_are_told_apart_by_their_values(shell: S
 
 
 def test_an_output_that_is_the_same_in_each_call_hides_no_mistake() -> None:
-    one = training("A", {"output wpe": 1.0, "output x": 1.0, "loss loss": 1.0, "grad a": 1.0})
-    other = training("B", {"output wpe": 4.0, "output x": 1.0, "loss loss": 4.0, "grad a": 4.0})
+    fixed = {"input net[1]": 1.0, "output wpe": 1.0}  # a mask, and an embedding of positions
+    one = training("A", {**fixed, "output x": 1.0, "loss loss": 1.0, "grad a": 1.0})
+    other = training("B", {**fixed, "output x": 1.0, "loss loss": 4.0, "grad a": 4.0})
     other.steps[0][0]["micro"] = 4
-    other.steps[0][0]["entries"][0][-1][0] = 40.0  # elements: four calls of as many
+    for entry in other.steps[0][0]["entries"][:2]:
+        entry[-1][0] = 40.0  # elements: four calls of as many
     assert answer(find(one, other))["kind"] == "accumulation"

@@ -74,14 +74,14 @@ def seed(module, name, fixed):
 def states():
     """Checksums of the states of random numbers, by library."""
     numpy, torch = sys.modules.get("numpy.random"), sys.modules.get("torch")
-    found = {"random": sys.modules["random"].getstate()}
+    found = {"random": repr(sys.modules["random"].getstate()).encode()}
     if hasattr(numpy, "get_state"):
-        found["numpy"] = numpy.get_state()
+        found["numpy"] = repr(numpy.get_state()).encode()
     if hasattr(torch, "get_rng_state"):
-        found["torch"] = torch.get_rng_state().tolist()
+        found["torch"] = bytes(torch.get_rng_state().tolist())
         if torch.cuda.is_initialized():
-            found["cuda"] = torch.cuda.get_rng_state().tolist()
-    return {name: zlib.crc32(repr(state).encode()) for name, state in found.items()}
+            found["cuda"] = b"".join(bytes(of.tolist()) for of in torch.cuda.get_rng_state_all())
+    return {name: zlib.crc32(state) for name, state in found.items()}
 
 
 def switch_off(functional, without):
@@ -201,11 +201,14 @@ class Recorder:
             self.depth = None
         if not self.on:
             return
-        drawn, self.state = self.state, states()
-        for name, tensor in self.named(found, module):
-            if tensor.dim():  # a mean over examples does not add up; `loss` has it
-                self.note("output", name, tensor, by_example=True)
-                self.drew += [name] * (drawn != self.state)
+        # A mean over examples does not add up; `loss` has it.
+        outputs = [(name, each) for name, each in self.named(found, module) if each.dim()]
+        for name, tensor in outputs:
+            self.note("output", name, tensor, by_example=True)
+        if outputs:
+            before, self.state = self.state, states()
+            if not before.items() <= self.state.items():
+                self.drew += [name for name, _ in outputs]
 
     def named(self, values, module):
         """The tensors that a module gets or returns, each with the module's name and its place."""
@@ -215,7 +218,8 @@ class Recorder:
 
     def enter(self, network):
         """The call of a network begins: note its weights, if it is the first in this step."""
-        self.rng, self.state = self.rng or states(), states()
+        self.state = states()
+        self.rng = self.rng or self.state
         if id(network) in self.entered:
             return
         self.entered.add(id(network))
