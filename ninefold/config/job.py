@@ -112,11 +112,11 @@ class Checked(_Job):
 
     If a run is resumed, it is that run's, but for the keys that may change.
 
-    before: strategy and processes of that run.
+    resumes: whether one is.
     """
 
     asked: Asked
-    before: tuple[str, int] | None = None
+    resumes: bool = False
 
     def continuing(self, resuming: Resume) -> Checked:
         """The job of the run that is resumed, with what the command changes."""
@@ -127,7 +127,7 @@ class Checked(_Job):
             choices=choices,
             overrides=resume.all_overrides(run.folder, self.overrides),
             resume=str(run.folder),
-            before=(run.choices["parallel"], run.config.frozen["parallel"]["processes"]),
+            resumes=True,
         )
 
     def settle(self) -> Settled:
@@ -150,7 +150,6 @@ class Checked(_Job):
             overrides=self.overrides,
             resume=self.resume,
             cache=fill_cache(config.resolved["threads"]),
-            notes=resume.moved(self.before, (strategy, count)),
         )
 
     def _with_data(self) -> tuple[Configuration, FillCache]:
@@ -164,7 +163,7 @@ class Checked(_Job):
         if node is None or (evaluates and data.refers_elsewhere(node)):
             # It takes that of its checkpoint, or refers to something that only the checkpoint has.
             return config, lambda threads: None
-        began = evaluates or self.before is not None  # what a run that is resumed asks, it has
+        began = evaluates or self.resumes  # what a run that is resumed asks, it has
         asking = None if began else _refers_to_classes(config.tree)
         dataset, cache, found = data.prepare(node, self.choices["dataset"], asking)
         config = config.with_values({f"dataset.{key}": value for key, value in found.items()})
@@ -184,12 +183,10 @@ class Settled(_Job):
     """A job that can be run: its data is there, and no value is left open.
 
     cache: where its decoded examples are: the path of each file by name.
-    notes: sentences for result.json.
     """
 
     asked: Asked
     cache: dict[str, str] | None
-    notes: list[str]
 
     @property
     def evaluates(self) -> bool:

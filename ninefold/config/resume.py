@@ -29,7 +29,6 @@ from ninefold.config.options import marked
 from ninefold.config.rules import COMMAND_SECTIONS, problems
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.files import flat, read_json, read_text, require_plain_yaml
-from ninefold.numbers import counted
 from ninefold.ranks import started_by
 from ninefold.result import FILE
 from ninefold.types import MAY_CHANGE, spelled
@@ -267,17 +266,3 @@ def select(tree: Any, key: str) -> Any:
         else:
             return schema.ABSENT
     return tree
-
-
-def moved(before: tuple[str, int] | None, now: tuple[str, int]) -> list[str]:
-    """A note about strategy and number of processes, if those of the resumed run were others."""
-    if before is None or before == now:
-        return []
-    (strategy, processes), (strategy_now, processes_now) = before, now
-    on, instead = counted(processes_now, "process", "processes"), f"{processes}"
-    if strategy != strategy_now:
-        on, instead = f"parallel={strategy_now} and {on}", f"{strategy} and {processes}"
-    return [
-        f"The run is resumed with {on} instead of {instead}: the order of its examples is "
-        "unchanged, its weights are not bitwise those of a run without the change."
-    ]

@@ -73,7 +73,7 @@ def run_job(
             job,
             folder,
             started=started,
-            notes=job.notes + [CONCURRENT] * concurrent,
+            notes=[CONCURRENT] * concurrent,
             shares_process=job.resolved["launch"]["inline"] and in_sweep,
             quiet=quiet,
         )
@@ -115,7 +115,6 @@ def spec_of(job: Settled, folder: Path, **more: Any) -> RunSpec:
         "started": time.time(),
         "resume": job.resume is not None,
         "overrides": job.variant,
-        "notes": job.notes,
         "grace": job.resolved["launch"]["grace"],
         "cache": job.cache,
         "timeout": job.resolved["launch"]["timeout"],

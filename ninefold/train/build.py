@@ -311,6 +311,13 @@ def training(
     checkpoints = Checkpoints(folder / "checkpoints", job.checkpoint.keep)
     state = state_of(at, net, batches.steps_per_epoch)
     state.examples = [len(each or ()) for each in (data.train, data.val, data.test)]
+    state.where = {
+        "parallel": str(job.choices.parallel),
+        "processes": context.world_size,
+        "device": context.device.type,
+        "amp.dtype": amp.dtype,
+        "torch": str(torch.__version__),
+    }
     if resume:
         restore(state, checkpoints, job_yaml, parallel, context)
     load = Load(context.gpus)

@@ -134,6 +134,18 @@ def left_out(report: LoadReport, without: Sequence[str]) -> list[str]:
     ]
 
 
+def moved(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """A note about what the checkpoint was computed by, where that is another one now."""
+    changed = [
+        f"{key}={value} instead of {one_line(str(then[key]))}"
+        for key, value in now.items()
+        if then[key] != value
+    ]
+    said = "the order of its examples is unchanged, its weights are not bitwise those of a run"
+    text = f"The run was resumed with {', '.join(changed)}: {said} without the change."
+    return [text] if changed else []
+
+
 def restore(
     state: State, checkpoints: Checkpoints, text: str, parallel: Parallel, context: RankContext
 ) -> None:
@@ -169,7 +181,14 @@ def restore(
             known = f"for training, validation and test {sizes} are those then and now"
             do = "put the data back, or start a new run, with init= for its weights"
             raise CheckpointError("resume", path, said, known, do)
+        then = {**state.where, **saved.get("where", {})}  # an earlier version wrote none
+        if (device := then.get("device")) != (here := state.where.get("device")):
+            said = f"its run was on {device}, and this one would go on on {here}"
+            known = "its precision and its random numbers would be others"
+            do = f"resume it on {device}, or start a new run, with init= for its weights"
+            raise CheckpointError("resume", path, said, known, do)
         state.restore(saved, parallel, context)
+        state.origin += moved(then, state.where)
     except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
         if memory_failure(error, "a run was being resumed"):
             raise

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from omegaconf import OmegaConf
 from PIL import Image
 
+from ninefold.checkpoint.store import Checkpoints
 from ninefold.config import resume
 from ninefold.config.configuration import Configuration
 from ninefold.config.schema import is_any_of
@@ -148,6 +150,30 @@ def test_a_run_whose_dataset_has_other_numbers_of_examples_is_refused(shell):
     done = shell.train("resume=run", "max_steps=2", code=3)
     assert "its dataset has other numbers of examples by now; for training, validation and test " \
         "[3, 0, 2] and [4, 0, 2] are those then and now; " in done.stderr  # fmt: skip
+
+
+def computed_by(run: Path, **changed: str) -> None:
+    """Change what the checkpoint of a run says that it was computed by."""
+    content = torch.load(run / "checkpoints" / "last.pt", weights_only=True)
+    content["where"].update(changed)
+    Checkpoints(run / "checkpoints", 3).save(content, best=False)
+
+
+def test_a_run_does_not_go_on_on_another_kind_of_device(shell, begun):
+    computed_by(copied(begun, "plain", shell.folder / "run"), device="cuda")
+    done = shell.train("resume=run", "max_steps=4", code=3)
+    assert "its run was on cuda, and this one would go on on cpu; " in done.stderr
+
+
+def test_what_a_run_was_resumed_with_is_noted_also_after_another_resume(shell, begun):
+    run = copied(begun, "plain", shell.folder / "run")
+    computed_by(run, torch="2.0", parallel="ddp")
+    for steps in (4, 5):
+        shell.train("resume=run", f"max_steps={steps}", code=0)
+        (note,) = [note for note in result(run)["notes"] if "was resumed with" in note]
+        assert (
+            f"with parallel=none instead of ddp, torch={torch.__version__} instead of 2.0:" in note
+        )
 
 
 def test_variables_that_hydra_would_set_too_late_are_refused(shell):

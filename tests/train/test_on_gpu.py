@@ -28,7 +28,7 @@ SMALL = (
     "clock.sample=4", "epochs=2",
 )  # fmt: skip
 HALF = ("amp=scaler", "amp.dtype=float16", "amp.init_scale=1e7", "amp.growth_interval=3")
-TIMES = ("train_seconds", "evaluate_seconds", "epoch_seconds", "config")
+TIMES = ("train_seconds", "evaluate_seconds", "epoch_seconds", "config", "where")
 
 
 class Dropping(ConvNet):

@@ -36,7 +36,7 @@ def test_a_run_that_goes_on_with_fsdp_learns_the_same(runs):
     norms = metrics(runs / "there", "grad_norm")  # of the whole, by which it is clipped
     assert norms == pytest.approx(metrics(runs / "none", "grad_norm"), rel=1e-5)
     (note,) = (note for note in result(runs / "there")["notes"] if "instead of" in note)
-    assert "with parallel=fsdp and 2 processes instead of none and 1:" in note
+    assert "resumed with parallel=fsdp instead of none, processes=2 instead of 1:" in note
 
 
 def test_results_say_that_parameters_are_contiguous(runs):
