@@ -175,7 +175,11 @@ NOTES = (
         "Only speed was compared: whether a configuration keeps the score is not known.",
     ),
     Note(
-        lambda facts: facts.open_scores and {*map(len, facts.scores.values())} == {1},
+        lambda facts: (
+            PLAIN in facts.scores
+            and facts.open_scores
+            and {*map(len, facts.scores.values())} == {1}
+        ),
         "Each {score} is of one seed: whether a configuration keeps it is open, and takes more "
         "seeds.",
     ),

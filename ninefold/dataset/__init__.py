@@ -154,14 +154,15 @@ class Dataset:
         return None
 
     def preparation(self, **options: Any) -> Preparation:
-        """What turns a batch into the network's input, with the augmentation.
+        """What turns a batch into the network's input, with the augmentation: images and masks move
+        together, and pixels outside of a crop are void, if there is an `ignore`.
 
         Inputs that are no images [c, h, w] are left as they are. options: channels, size, mean,
         std, flip, crop and memory_format of ImagePreparation.
         """
         from ninefold.dataset.preparation import ImagePreparation  # it imports torch
 
-        return ImagePreparation(**options)
+        return ImagePreparation(**{"outside": getattr(self, "ignore", None) or 0, **options})
 
     def start_workers(self, count: int, splits: Sequence[Split], patience: float) -> None:
         """Start `count` processes that read the examples of these splits, before `load`.

@@ -30,7 +30,6 @@ from ninefold.tree import Tree, filled, leaves, parts_of, shapes
 
 if TYPE_CHECKING:  # it imports torch
     from ninefold.dataset.item_loader import ItemLoader
-    from ninefold.engine.batches import Preparation
 
 CHANNELS = (1, 3, 4)  # of images
 
@@ -108,10 +107,6 @@ class Mapped(Dataset):
             return None if targets.is_floating_point() else said_classes(items.data)
         several = targets.is_floating_point() or bool(((targets == 0) | (targets == 1)).all())
         return targets.shape[1] if several and targets.ndim in (2, 4) else None
-
-    def preparation(self, **options: Any) -> Preparation:
-        """What moves an image and its mask together; pixels outside of a crop are void."""
-        return super().preparation(outside=self.ignore or 0, **options)
 
     def item_shape(self) -> Tree:
         """As the first training item has it."""

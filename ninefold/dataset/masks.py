@@ -31,7 +31,7 @@ from ninefold.numbers import counted, plural
 from ninefold.progress import bar
 
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
-    from ninefold.engine.batches import Preparation
+    pass
 
 # Folders of images and of their masks, the split in place of {}; the first that is there is taken.
 LAYOUTS = (
@@ -217,10 +217,6 @@ class Masks(Dataset):
     def sources(self, split: Split) -> Sequence[str]:
         images, masks = zip(*self._read(split), strict=True)
         return [*images, *masks]
-
-    def preparation(self, **options: Any) -> Preparation:
-        """What moves an image and its mask together; pixels outside of a crop are void."""
-        return super().preparation(outside=self.ignore or 0, **options)
 
     @property
     def _tree(self) -> ImageTree:

@@ -127,7 +127,8 @@ class Runs:
             score = found.scoring
             print(
                 f"{score.name} {score.text(found.score or 0.0)} "
-                f"(best {score.text(found.best_score or 0.0)})  trained {trained:.2f} s{of}  "
+                f"(best {score.text(found.best_score or 0.0)}"
+                f"{', in validation' * (found.selection == 'val')})  trained {trained:.2f} s{of}  "
                 f"folder {folder}",
                 flush=True,
             )

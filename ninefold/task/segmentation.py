@@ -82,7 +82,7 @@ class Segmentation(nn.Module):
         pixels = int(counts.sum())
         if not pixels:
             raise unlabeled("a class in any pixel", f"all are {self.ignore}, which is ignored")
-        occurs = both > 0
+        occurs = (both > 0) & (np.arange(self.classes) != self.ignore)  # void is in no truth
         iou, dice = hits[occurs] / (both - hits)[occurs], 2 * hits[occurs] / both[occurs]
         each = dict.fromkeys(named(names, self.classes), None) | dict(
             zip(np.array(named(names, self.classes))[occurs].tolist(), iou.tolist(), strict=True)

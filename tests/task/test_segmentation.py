@@ -69,6 +69,13 @@ def test_classes_that_occur_nowhere_are_left_out_of_the_mean():
     assert scores.figures == {"pixel accuracy": 0.75, "mean Dice": pytest.approx(6 / 7 / 2 * 1.0)}
 
 
+def test_void_counts_nowhere_though_it_is_one_of_the_classes_and_predicted():
+    counts = torch.tensor([[0, 0, 0], [1, 3, 0], [0, 0, 4]])
+    scores = Segmentation(3, ignore=0).scores(counts, ["void", "road", "car"])
+    assert scores.each == {"void": None, "road": 0.75, "car": 1.0}
+    assert scores.score == (0.75 + 1) / 2
+
+
 def test_a_set_of_void_alone_is_refused():
     with pytest.raises(DataError, match="no example of the set has a class in any pixel"):
         Segmentation(2, VOID).scores(torch.zeros(2, 3, dtype=torch.int64), [])

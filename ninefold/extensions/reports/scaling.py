@@ -84,12 +84,12 @@ def answer(recording: Recording, facts: StudyFacts) -> Answer | None:
         for text in _sentences(each, kind, facts)
     ]
     several = [
-        point
+        (point.times / (each.base_step or 1.0), point)
         for each in found
         for point in each.measured
         if point.processes > 1 and point.cell not in facts.failed
     ]
-    best = max(several, key=lambda point: point.times, default=None)
+    _, best = max(several, key=lambda each: each[0], default=(0.0, None))
     if best is None or best.speedup is None:
         return Answer(UNKNOWN, False, reasons=reasons, table=table)
     chips = []
@@ -98,7 +98,7 @@ def answer(recording: Recording, facts: StudyFacts) -> Answer | None:
         state = "good" if best.speedup.low > 1 else "even"
         text = f"{best.speedup.value:.2f} ({_interval(best.speedup, facts)})"
         chips = [Chip(of, text, state)]
-    lead, named = _lead(best, best.speedup, kind)
+    lead, named = _lead(best, best.speedup, kind, len({each.base.amp for each in found}) > 1)
     return Answer(lead, named is not None, named, chips=chips, reasons=reasons, table=table)
 
 
@@ -150,9 +150,12 @@ def _point(cell: Cell, base: Cell, facts: StudyFacts, cores: int | None) -> Poin
     return Point(cell, base, processes, speedup, ideal, step, crowded)
 
 
-def _lead(best: Point, speed: Compared, kind: str) -> tuple[str, Cell | None]:
-    """Whether more processes are faster, in at most 14 words; and the cell that is shown to be."""
-    what = f"{best.processes} processes ({best.cell.parallel})"
+def _lead(best: Point, speed: Compared, kind: str, amps: bool) -> tuple[str, Cell | None]:
+    """Whether more processes are faster, in at most 14 words; and the cell that is shown to be.
+
+    amps: whether several precisions were swept.
+    """
+    what = f"{best.processes} processes ({best.cell.parallel}{f', {best.cell.amp}' * amps})"
     one = "one" if best.base.processes in (None, 1) else f"{best.base.processes}"
     if speed.verdict == "faster":
         unit = "as fast as" if kind == "strong" else "the examples a second of"

@@ -35,6 +35,7 @@ from ninefold.study_record import StudyRecord
 
 MOST_TESTED = 200  # values of which each pair is tested: of as many more it would take minutes
 CONDITIONS = ("dataset", "model", "batch_size", "epochs")
+ONE_ROUND = "Every value was timed in one round: more rounds show which differences are real."
 ONE_SEED = "Every value was trained with one seed: another seed may change their order."
 SEEDS = "seed=0,1,2 shows which differences are real."
 BEST_FEW = f"A sweep of the best few with {SEEDS}"
@@ -116,21 +117,24 @@ def answer(recording: Recording, found: Sequence[StudyFacts]) -> Answer | None:
     [cell] = found[0].cells
     best, mean = one_line(sweep.best), estimate(sweep.asked(sweep.best)).mean or 0.0
     scoring, counts = sweep.scoring, [len(sweep.asked(name)) for name in sweep.seconds]
-    lead = f"{best} is the fastest: {three_digits(mean)} s per epoch."
-    if not sweep.by_time:
-        shown = with_unit(_texts(sweep)[sweep.best], scoring.mark)
-        lead = f"{best} has the best {scoring.name}: {shown}."
     unsure = [
         one_line(name) for name in sweep.others if sweep.against(name)[1] not in ("worse", "slower")
     ]
     several, out = max(counts) > 1, [one_line(name) for name in sweep.out]
+    if sweep.by_time:
+        is_best = "has the shortest times so far" if unsure else "is the fastest"
+        lead = f"{best} {is_best}: {three_digits(mean)} s per epoch."
+    else:
+        shown = with_unit(_texts(sweep)[sweep.best], scoring.mark)
+        lead = f"{best} has the best {scoring.name}: {shown}."
+    of_seeds = f"{ONE_SEED} {SEEDS if recording.sweep.swept else BEST_FEW}"
     return Answer(
         lead,
         several and bool(sweep.others) and not unsure,
         cell if _names(found)[0] == sweep.best else best,
         reasons=[_reason(best, unsure, sweep)] * (several and sweep.tested)
         + [f"Left out, as a run of it failed: {listed_and(out)}."] * bool(out),
-        caveats=[f"{ONE_SEED} {SEEDS if recording.sweep.swept else BEST_FEW}"] * (not several)
+        caveats=[ONE_ROUND if sweep.by_time else of_seeds] * (not several)
         + [NOT_TESTED] * (several and not sweep.tested),
         table=_table(sweep),
     )

@@ -47,15 +47,19 @@ def words_of(
     own: bool,
     as_typed: StudyRecord | None = None,
 ) -> list[str] | None:
-    """Return the words that choose a cell of a study; None where they may not be repeated.
+    """Return the words that choose a cell of a study; None where they may not be repeated, or are
+    not known, as those of a search.
 
     own: whether this command made the study. as_typed: see `Recording`.
     """
-    first = [run for group in largest_first(groups(runs))[:1] for run in group.completed(cell)]
+    found = largest_first(groups(runs))
+    first = [run for group in found[:1] for run in group.completed(cell)]
     typed = (as_typed or sweep).planned_cells
     planned = dict(zip(map(cell_name, sweep.planned_cells), typed, strict=True))
     names = (name_of(run, sweep) or "" for run in first)
     keys = next((planned[name] for name in names if name in planned), None)
+    if keys is None and len(found) > 1:
+        return None
     chosen = {"parallel": cell.parallel, "amp": cell.amp} if keys is None else dict(keys)
     if sweep.scaling == "weak" and first:
         chosen["batch_size"] = str(first[0].batch_size)

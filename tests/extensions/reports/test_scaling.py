@@ -125,6 +125,21 @@ def test_a_scaling_study_answers_in_its_own_words(facts, lead, named):
     assert (answer.lead, answer.cell, answer.decided) == (lead, named, named is not None)
 
 
+def test_of_several_precisions_the_fastest_is_named_and_not_the_one_that_scales_best():
+    found = planted()
+    slow = [replace(run, amp="fp32") for run in found.runs]
+    fast = [
+        replace(run, amp="bf16", dtype="bfloat16", taken=[
+            replace(turn, seconds=turn.seconds * (0.4 if run.processes == 1 else 0.5))
+            for turn in run.taken
+        ], folder=run.folder.replace("fp32", "bf16"))
+        for run in found.runs
+    ]  # fmt: skip
+    answer = built(replace(found, runs=[*slow, *fast])).answer
+    assert answer.lead.startswith("Use 4 processes (ddp, bf16): 1.8")
+    assert answer.cell == Cell("ddp", "bf16", 4)
+
+
 def test_whole_runs_say_the_direction_first_draw_their_seconds_and_have_no_verdict():
     found = planted()
     whole = [replace(run, turns=None, taken=[], score=0.9) for run in found.runs]
