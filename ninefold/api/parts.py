@@ -96,7 +96,9 @@ class CallersTask(nn.Module):
             self.score = ACCURACY if self.metric is None else Score(measured, "", "more")
 
     def train(self, mode: bool = True) -> Self:
-        """Leave loss and metric in the modes they were given in, as a loop of one's own does."""
+        """Set the mode of the task alone: loss and metric keep theirs, as in a loop that calls
+        model.train().
+        """
         self.training = mode
         return self
 

@@ -33,12 +33,13 @@ Order = dict[str, list[Any]]  # indices of examples, by loader
 
 
 class Phase(NamedTuple):
-    """A part of a step.
+    """A kind of entries of a step.
 
     place: in the order of a step; inputs and outputs are in the order in which modules were called.
-    words: of an entry with this name. restored: what a checkpoint has of it. summed: over
-    micro-batches and ranks; else rank 0 counts. decides: whether training follows it. needed:
-    whether it is a difference that one has and the other has not.
+    words: what an entry is called, with its name for {}. restored: what a checkpoint has of it.
+    summed: whether entries are added up over micro-batches and ranks; else those of rank 0 count.
+    decides: whether training follows it. needed: whether an entry that only one training has is a
+    difference.
     """
 
     place: int

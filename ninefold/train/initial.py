@@ -135,7 +135,9 @@ def left_out(report: LoadReport, without: Sequence[str]) -> list[str]:
 
 
 def moved(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """A note about what the checkpoint was computed by, where that is another one now."""
+    """A note on each of strategy, processes, device, dtype and torch that is another one now than
+    when the checkpoint was written; empty if none is.
+    """
     changed = [
         f"{key}={value} instead of {one_line(str(then[key]))}"
         for key, value in now.items()
