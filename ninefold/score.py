@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 SCORE = "accuracy"  # the score's name in results that name none
+LOSS = "loss"  # the score's name where networks are told apart by their loss alone
 # What keys of results, evaluations and checkpoints were called before they had a version.
 FORMER_KEYS = {
     "score": "score_name",

@@ -72,9 +72,7 @@ class Sweep:
             try:
                 study.run()
             finally:
-                self.resume_command = (
-                    None if study.finished else sweep.resume_command(study, runs.argv)
-                )
+                self.resume_command = None if study.finished else sweep.resume_command(study)
                 self._collect(planned.folder)
 
     def _launch_here(self, plan: Plan) -> Launch:

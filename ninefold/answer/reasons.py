@@ -41,7 +41,7 @@ _NEVER_NAMED = {
     UNSCALED: "Not named without a score: small gradients of float16 underflow without a "
     "GradScaler",
     SHORT_WEIGHTS: "Not named without a score: a small update is lost in a weight of bfloat16",
-    OTHER_LOSS: "Not named without a score, as the loss of a part of a batch is another one",
+    OTHER_LOSS: "Not named without another score, as the loss of a part of a batch is another one",
     NEEDLESS: "Never named, as only float16 needs a GradScaler",
 }
 

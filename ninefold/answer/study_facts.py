@@ -12,6 +12,7 @@ from ninefold.answer.cell import PLAIN, Cell, plainness
 from ninefold.answer.facts import Facts
 from ninefold.answer.runs import Run, RunGroup, waits_for_data, waits_for_host
 from ninefold.numbers import plural
+from ninefold.score import LOSS
 from ninefold.stats.verdicts import OPEN, Safety
 from ninefold.study_record import StudyRecord
 
@@ -73,13 +74,13 @@ class StudyFacts(Facts):
             return NEEDLESS
         if name in self.other_numerics():
             return OTHER_NUMERICS
+        if name in self.other_losses() and (not self.scored or self.group.score == LOSS):
+            return OTHER_LOSS
         if self.scored:  # then the scores judge
             return None
         if name in self.unscaled():
             return UNSCALED
-        if name in self.in_short_weights():
-            return SHORT_WEIGHTS
-        return OTHER_LOSS if name in self.other_losses() else None
+        return SHORT_WEIGHTS if name in self.in_short_weights() else None
 
     def simplicity(self, name: Cell) -> object:
         return plainness(name)

@@ -18,7 +18,7 @@ from ninefold.dataset.items import generators
 from ninefold.engine.task import Scores
 from ninefold.errors import ConfigError, located
 from ninefold.numbers import counted
-from ninefold.score import Score
+from ninefold.score import LOSS, Score
 from ninefold.task.loss import mean_over_examples
 from ninefold.tree import Tree, rows
 
@@ -91,7 +91,7 @@ class CallersTask(nn.Module):
         super().__init__()
         self.criterion, self.metric = (load(file, sha256, part) for part in ("loss", "metric"))
         self.measured = measured
-        self.score: str | Score = Score("loss", unit="", better="less")
+        self.score: str | Score = Score(LOSS, unit="", better="less")
         if measured is not None:
             self.score = ACCURACY if self.metric is None else Score(measured, "", "more")
 

@@ -31,7 +31,7 @@ from ninefold.secrets import redact, redacted
 from ninefold.study import checks, plan, start, timing
 from ninefold.study.runner import Launch, Study
 from ninefold.study.screen import Events, Screen
-from ninefold.words import as_value, key_of
+from ninefold.words import as_value
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,8 @@ def begun(
             recording = start.begin(
                 folder, planned.plan, settings, name, planned.launcher, typed(argv), started
             )
-            write_text(folder / "multirun.yaml", planned.composed)
-            recording.trust = like.needs_trust(folder)
+        write_text(folder / like.SWEEP, planned.composed)
+        recording.trust = like.needs_trust(folder)
         turns = timing.Timing(planned.plan, recording, screen, failed)
         times = turns if "time" in recording.asked else None
         yield Study(planned.plan, recording, launch, times, planned.concurrent, screen)
@@ -185,22 +185,13 @@ def finish(folder: Path, study: str | None, runs: Runs, started: float, resumes:
     return said.answer.train is not None
 
 
-def resume_command(study: Study, argv: Sequence[str]) -> str:
-    """The command that resumes a study. argv: of its last command.
-
-    The words that began it are stored in its folder; those that a resumed one has changed are not,
-    so that they are repeated.
-    """
+def resume_command(study: Study) -> str:
+    """The command that resumes a study, whose folder has the words of the last one."""
     folder = study.folder
     with suppress(ValueError):
         folder = folder.relative_to(Path.cwd())
     words = [f"study.resume={as_value(str(folder))}", *["trust=true"] * study.trust]
-    if any(key_of(word) == "study.resume" for word in argv):  # what it changed is to stay
-        words = [*argv]
-    if study.cut_short:
-        words = [word for word in words if key_of(word) != "study.budget"]
-        words.append("study.budget=null")
-    return typed(words)
+    return typed([*words, *["study.budget=null"] * study.cut_short])
 
 
 def typed(argv: Sequence[str]) -> str:

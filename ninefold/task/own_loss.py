@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ninefold.engine.task import Scores
 from ninefold.errors import ConfigError
-from ninefold.score import Score
+from ninefold.score import LOSS, Score
 from ninefold.task.loss import Loss, mean_over_examples, unreduced
 from ninefold.tree import Tree, rows
 
@@ -20,7 +20,7 @@ class OwnLoss(nn.Module):
     For networks such as autoencoders (VAE), of which nothing but the loss is to be measured.
     """
 
-    score = Score("loss", unit="", better="less")
+    score = Score(LOSS, unit="", better="less")
 
     def __init__(self, loss: Loss | str | None = None) -> None:
         """loss: called with output and target, returns a number for each example, or several, of

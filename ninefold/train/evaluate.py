@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,11 @@ from ninefold.train import build
 from ninefold.train.initial import copy_into
 from ninefold.train.kernels import memory_format, require_one_kind
 from ninefold.train.run import environment_of
+from ninefold.types import spelled
+from ninefold.words import key_of
 
 ASSUMED = {"amp": "fp32", "task": "classification"}  # of a file without a configuration
+AS_TRAINED = ("classes", "shape", "mean", "std")  # of a dataset: what weights are trained for
 
 
 def evaluate(spec: RunSpec) -> None:
@@ -60,6 +63,7 @@ def evaluate(spec: RunSpec) -> None:
         require_one_kind(amp, context)
         verify(amp, amp.grad_scaler(context.device), context.device)
         if context.rank == 0:
+            found.require_as_trained(set(map(key_of, spec.overrides)))
             found.tell()
         found.require_complete(wanted.load.partial)
         found.require_finite()
@@ -153,6 +157,7 @@ class Restored:
     path: the checkpoint. job: the part of its frozen job that is used, with the command's groups.
     weights: average or raw, whichever was loaded. report: how the file's tensors fit the model.
     task: the buffers of the task that it was trained by; empty for another one.
+    dataset: that of its training, on rank 0; empty where the checkpoint does not say.
     """
 
     model: nn.Module
@@ -161,6 +166,21 @@ class Restored:
     weights: str
     report: LoadReport
     task: Mapping[str, Tensor]
+    dataset: Mapping[str, Any] = field(default_factory=dict)
+
+    def require_as_trained(self, named: Collection[str]) -> None:
+        """Raise ConfigError if the evaluation's examples are of another shape or normalization
+        than those of the training, and its command does not name the key.
+        """
+        trained, now = self.dataset, OmegaConf.to_container(self.job.dataset)
+        assert isinstance(now, dict)
+        for key in AS_TRAINED:
+            name = f"dataset.{key}"
+            if key not in trained or name in named or trained[key] == now.get(key):
+                continue
+            was, wrong = spelled(trained[key]), "the weights were trained with another"
+            do = f"choose by {name}=..., as in '{name}={was}'"
+            raise ConfigError(name, spelled(now.get(key)), wrong, f"it was {was}", do)
 
     def built_task(self) -> Task:
         """The job's task, with the buffers of the run. Raises ConfigError, CheckpointError."""
@@ -274,7 +294,8 @@ def _read(wanted: DictConfig, path: Path) -> Restored:
     own = "format" in content and job.task == stored.get("task")
     saved = content.get("task") if own else None
     task = tensors(saved) if isinstance(saved, Mapping) else {}
-    return Restored(model, job, path, which, load_weights(model, found), task)
+    report, trained = load_weights(model, found), trained_on(content.get("config"))
+    return Restored(model, job, path, which, report, task, trained)
 
 
 def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
@@ -345,6 +366,12 @@ def stored_job(content: Mapping[str, Any], path: Path, wanted: DictConfig) -> Di
     in_python = wanted.load.partial is None
     job = untrusted.for_evaluation(text, path, named, wanted.trust, in_python)
     return OmegaConf.create(job)
+
+
+def trained_on(text: object) -> Mapping[str, Any]:
+    """The section of the dataset in the configuration of a checkpoint; empty without one."""
+    found = untrusted.parse(text).get("dataset") if isinstance(text, str) else None
+    return found if isinstance(found, dict) else {}
 
 
 def other_model(partial: bool | None) -> str:

@@ -50,6 +50,24 @@ def test_evaluation_gives_the_figure_of_training_on_any_strategy_and_batch_size(
     assert raw["loss"] != one["loss"]
 
 
+def test_a_dataset_that_is_named_is_prepared_as_that_of_the_training_or_refused(run, shell):
+    named = [f"ckpt={run}", "dataset=digits"]
+    same, other, meant = one_after_another(
+        shell,
+        ["evaluate.py", *named],
+        ["evaluate.py", f"ckpt={run}", "dataset=synthetic"],
+        ["evaluate.py", *named, "dataset.mean=[0.5]"],
+    )
+    assert same.returncode == meant.returncode == 0, meant.stderr
+    assert f"accuracy {result(run)['score']:.4f}" in same.stdout
+    assert f"accuracy {result(run)['score']:.4f}" not in meant.stdout
+    assert other.returncode == 2
+    assert other.stderr == (
+        "error: dataset.shape=[3, 32, 32]: the weights were trained with another; it was "
+        "[1, 8, 8]; choose by dataset.shape=..., as in 'dataset.shape=[1, 8, 8]'\n"
+    )
+
+
 def test_a_foreign_state_dict_is_evaluated_whatever_its_prefixes(run, shell):
     model = read(run / "checkpoints" / "last.pt")["average"]
     torch.save(

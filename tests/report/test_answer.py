@@ -422,6 +422,8 @@ def test_replicas_of_a_loss_that_is_no_mean_are_not_named_as_the_same_training_f
     assert len(told) == 1
     assert "ddp, fp32; ddp, autocast train on other gradients than one process does" in told[0]
     assert decide(evidence(runs)).named == DDP_AUTOCAST  # its scores are safe
+    by_loss = [replace(run, score_name="loss", score_margin=0.5) for run in runs]
+    assert decide(evidence(by_loss)).named == NONE_AUTOCAST  # and its score is of other batches
 
 
 def test_batch_norm_of_parts_is_said_with_what_uses_the_whole_batch():
