@@ -25,8 +25,6 @@ class Round:
     shuffled: whether the cells run in a random order instead of the command's.
     counted: whether the report uses these runs.
     runs: run folders in the order run, relative to the study's folder.
-    others: of a timing round, the share of the CPU time that other programs used during its turns;
-        None: not known.
     """
 
     round: int
@@ -34,12 +32,6 @@ class Round:
     shuffled: bool = False
     counted: bool = True
     runs: list[str] = field(default_factory=list)
-    others: float | None = None
-
-    def content(self) -> dict[str, Any]:
-        """Its entry in sweep.json."""
-        found = asdict(self)
-        return {key: found[key] for key in found if key != "others" or found[key] is not None}
 
 
 @dataclass
@@ -113,7 +105,7 @@ class StudyRecord:
     def content(self) -> dict[str, Any]:
         """What sweep.json holds."""
         found = {field.name: getattr(self, field.name) for field in fields(StudyRecord)}
-        return {**found, **{k: [e.content() for e in found[k]] for k in ("rounds", "timing")}}
+        return {**found, **{k: list(map(asdict, found[k])) for k in ("rounds", "timing")}}
 
     @property
     def asked(self) -> list[str]:

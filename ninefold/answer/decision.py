@@ -9,7 +9,7 @@ near; if none is, the fastest so far, and nothing is decided. The sentences are 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from ninefold.answer.facts import Facts
@@ -100,19 +100,11 @@ def left_of_best(facts: Facts) -> tuple[Name | None, list[Name]]:
     Whoever is not shown to have a worse score may be the best. The controls of those that are left
     are measured with them.
     """
-    candidates = [
-        name
-        for name, of in facts.seconds.items()
-        if of and facts.excluded(name) is None and facts.safe.get(name) != "worse"
-    ]
-    if not candidates:
-        return None, []
-    named, stand = best_of(facts, candidates)
-    if stand.chance[named] >= 1 - facts.settings.level:
-        return named, []
-    left = _unbeaten(facts, candidates, candidates) or [named]
+    worse = {name: said for name, said in facts.safe.items() if said == "worse"}
+    found = decide(replace(facts, safe=worse))
+    left = [] if found.named is None or found.decided else [*found.may_be]
     controls = [name for name, of in facts.measured_with.items() if of in left]
-    return named, left + [name for name in controls if name not in left]
+    return found.named, left + [name for name in controls if name not in left]
 
 
 def left_of_pairs(pairs: Iterable[Pair], without: Collection[Name] = ()) -> set[Name]:

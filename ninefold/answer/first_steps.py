@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ninefold.answer.cell import PLAIN, Cell, plainness
 from ninefold.answer.numerics import Row
 from ninefold.answer.runs import Run
-from ninefold.answer.study_facts import OTHER, SAME, WITHIN
+from ninefold.answer.study_facts import OTHER, SAME, WITHIN, CellNumerics, Numerics
 from ninefold.numbers import MISSING
 
 ABOUT = (
@@ -40,7 +39,7 @@ SHORT = Tolerance(loss=1e-2, cosine=0.2, ratio=5e-2, flushed=1e-2)  # 16 bits, o
 SAME_SIZE = 1.3  # times: two updates by other gradients that no learning rate tells apart
 
 
-def summarize(rows: Sequence[Row], runs: Sequence[Run]) -> dict[str, Any] | None:
+def summarize(rows: Sequence[Row], runs: Sequence[Run]) -> Numerics | None:
     """What `rows` come to for the cells of `runs`, a group's; None if there are none of them.
 
     Of several seeds the figures are the worst: what holds of a cell holds of each of its runs.
@@ -55,31 +54,26 @@ def summarize(rows: Sequence[Row], runs: Sequence[Run]) -> dict[str, Any] | None
     if not cells:
         return None
     steps = max(len(found) for members in cells.values() for _, found in members)
-    return {
-        "about": ABOUT.format(steps=steps),
-        "rows": [_cell(cell, cells[cell]) for cell in sorted(cells, key=plainness)],
-    }
+    judged = [_cell(cell, cells[cell]) for cell in sorted(cells, key=plainness)]
+    return Numerics(ABOUT.format(steps=steps), judged)
 
 
-def _cell(cell: Cell, members: Sequence[tuple[Run, list[Row]]]) -> dict[str, Any]:
+def _cell(cell: Cell, members: Sequence[tuple[Run, list[Row]]]) -> CellNumerics:
     firsts = [found[0] for _, found in members]
     judged = [_judge(run, found[0]) for run, found in members]
     verdict, sentence = max(judged, key=lambda pair: (SAME, WITHIN, OTHER).index(pair[0]))
-    return {
-        "cell": cell,
-        "first_loss_deviation": _worst(row.loss_deviation for row in firsts),
-        "loss_deviation": _worst(row.loss_deviation for _, found in members for row in found),
-        "cosine": min((row.cosine for row in firsts if row.cosine is not None), default=None),
-        "flushed": _worst(row.flushed for row in firsts),
-        "update_ratio": max(
-            (row.update_ratio for row in firsts if row.update_ratio is not None),
-            key=_off,
-            default=None,
-        ),
-        "verdict": verdict,
-        "sentence": sentence,
-        "by_design": verdict == OTHER and all(_by_design(run, found[0]) for run, found in members),
-    }
+    ratios = (row.update_ratio for row in firsts if row.update_ratio is not None)
+    return CellNumerics(
+        cell=cell,
+        first_loss_deviation=_worst(row.loss_deviation for row in firsts),
+        loss_deviation=_worst(row.loss_deviation for _, found in members for row in found),
+        cosine=min((row.cosine for row in firsts if row.cosine is not None), default=None),
+        flushed=_worst(row.flushed for row in firsts),
+        update_ratio=max(ratios, key=_off, default=None),
+        verdict=verdict,
+        sentence=sentence,
+        by_design=verdict == OTHER and all(_by_design(run, found[0]) for run, found in members),
+    )
 
 
 def _by_design(run: Run, first: Row) -> bool:

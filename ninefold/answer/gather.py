@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Any
 
 from ninefold.answer.cell import PLAIN, Cell
 from ninefold.answer.first_steps import summarize
 from ninefold.answer.grouping import groups, largest_first
-from ninefold.answer.measures import BYTES, SECONDS, of_score
+from ninefold.answer.measures import SECONDS, of_score
 from ninefold.answer.numerics import Row
-from ninefold.answer.rounds import StudyTurns, folder_name, is_unfinished, turns_of
+from ninefold.answer.rounds import StudyTurns, folder_name, is_unfinished, turns_of, untimed
 from ninefold.answer.runs import Run, RunGroup, finite
-from ninefold.answer.study_facts import WRAPPER, StudyFacts
+from ninefold.answer.study_facts import WRAPPER, Numerics, StudyFacts
 from ninefold.score import SHARE, Score
 from ninefold.stats.statistics import compare
 from ninefold.stats.verdicts import OPEN, Comparison, Settings, Timings, Values
@@ -40,7 +39,7 @@ def gather(
     group: RunGroup,
     sweep: StudyRecord,
     turns: StudyTurns,
-    numerics: Mapping[str, Any] | None = None,
+    numerics: Numerics | None = None,
     unfinished: bool = False,
 ) -> StudyFacts:
     """Return the facts of a group; the margins are in its study's record."""
@@ -69,7 +68,7 @@ def gather(
         failed=failed,
         no_op_of=no_op_of,
         redundant_scaler_of=redundant,
-        copies={**redundant, **no_op_of},
+        copies={**untimed(sweep), **redundant, **no_op_of},
         measured_with={cell: of for cell, of in no_op_of.items() if cell not in failed},
         uncontrolled=uncontrolled,
         timings=timings,
@@ -78,7 +77,6 @@ def gather(
         comparison=comparison,
         safe=_safe(group, comparison) if scored else dict.fromkeys(cells, "safe"),
         target=target,
-        memory={cell: fmean(of.values()) for cell, of in BYTES.values(group).items()},
     )
 
 

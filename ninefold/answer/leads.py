@@ -51,8 +51,8 @@ def _only(found: Decision[StudyFacts], cell: Cell) -> str:
         slower = all(facts.verdict(cell, other) == "slower" for other in others)
         why = "all others are slower" if slower else "no other configuration is acceptable"
         return f"Use {use}: {why}."
-    untimed, planned = facts.sweep.untimed, facts.sweep.planned_cells
-    if untimed and len(planned) == 1 + len(untimed):
+    rest = {*facts.cells, *facts.copies} - {cell}
+    if rest and rest <= facts.copies.keys():
         return f"Use {use}: all others only repeat its work."
     return _alone(facts, cell)
 

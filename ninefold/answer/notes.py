@@ -10,7 +10,7 @@ from typing import Any
 from ninefold.answer.cell import PLAIN, Cell
 from ninefold.answer.runs import Run, RunGroup
 from ninefold.answer.study_facts import WRAPPER, Named, StudyFacts
-from ninefold.answer.words import TOLD
+from ninefold.answer.words import disturbed
 from ninefold.errors import one_line
 from ninefold.numbers import listed_and, three_digits
 from ninefold.result import AS_FLOAT32, ON_GPU, ONE_THREAD, OWN_AUTOCAST, SLOW
@@ -54,17 +54,6 @@ def _who_waits(facts: StudyFacts, waits: Callable[[Cell], bool]) -> str:
     if cells and cells == facts.cells:
         return "Every configuration waits"
     return f"{found} {found:waits|wait}" if (found := facts.named(cells)) else ""
-
-
-def _quiet(facts: StudyFacts) -> bool:
-    """Whether the cells took turns, most of which other programs left alone."""
-    return facts.timed and not facts.turns.swamped and not facts.turns.busy
-
-
-def _used(facts: StudyFacts) -> str:
-    """What other programs used."""
-    share = facts.others_by_round if facts.turns.others is None else facts.turns.others
-    return f"Other programs used {100 * (share or 0.0):.0f} % of the CPU time"
 
 
 def _disturbed(facts: StudyFacts) -> list[str]:
@@ -208,20 +197,8 @@ NOTES = (
         "a round does not cancel.",
     ),
     # Other programs on the machine
-    Note(
-        lambda facts: facts.timed and facts.turns.swamped and _used(facts),
-        "{0}: this says little about the machine alone.",
-    ),
-    Note(
-        lambda facts: facts.timed and facts.turns.busy and not facts.turns.swamped and _used(facts),
-        "{0} throughout. These are times under that load; configurations whose threads wait for "
-        "each other lose most. For this machine alone, run it again when it is quiet.",
-    ),
-    Note(
-        lambda facts: _quiet(facts) and facts.turns.left_out >= TOLD and 100 * facts.turns.left_out,
-        "{0:.0f} % of the turns were left out, as other programs used the CPUs.",
-    ),
-    Note(lambda facts: _quiet(facts) and _disturbed(facts), "{0}."),
+    Note(lambda facts: [*disturbed(facts.turns)] if facts.timed else []),
+    Note(_disturbed, "{0}."),
     Note(lambda facts: _notes(facts, lambda note: note in (OWN_AUTOCAST, AS_FLOAT32))),
     # What is not compared with the rest
     Note(_untimed, "{0}."),

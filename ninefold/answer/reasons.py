@@ -34,7 +34,6 @@ from ninefold.numbers import (
 from ninefold.stats.statistics import estimate
 from ninefold.stats.verdicts import FAILED, OPEN, PASSED, UNDECIDED, Estimate
 
-MAX_CHIPS = 3  # beside the lead: more are not taken in at a glance
 MAX_NAMED = 3  # configurations that a sentence names one by one
 NOISY = 0.5  # share of a mean from which on its interval says nothing
 _NEVER_NAMED = {
@@ -47,7 +46,7 @@ _NEVER_NAMED = {
 
 
 def chips(found: Decision[StudyFacts]) -> list[Chip]:
-    """Return how sure the answer is, and what it costs in score and memory."""
+    """Return how sure the answer is, and what it costs in score."""
     facts, cell = found.facts, found.named
     if cell is None:
         return []
@@ -67,12 +66,7 @@ def chips(found: Decision[StudyFacts]) -> list[Chip]:
     if found.chance is not None:
         sure = f"{percent(found.chance)} that nothing is {same_share(facts)} faster"
         said.append(Chip("confidence", sure, "good"))
-    said += _chip_of_score(facts, cell)
-    if cell != PLAIN and {cell, PLAIN} <= facts.memory.keys():
-        share = round(100 * (facts.memory[cell] / facts.memory[PLAIN] - 1))
-        text = f"{abs(share)} % {'less' if share < 0 else 'more'}" if share else "the same"
-        said.append(Chip("memory", text, "good" if share <= 0 else "open"))
-    return said[:MAX_CHIPS]  # the table has the others
+    return said + _chip_of_score(facts, cell)
 
 
 def _chip_of_score(facts: StudyFacts, cell: Cell) -> list[Chip]:
@@ -171,41 +165,29 @@ def reasons_of_scores(facts: StudyFacts) -> list[str]:
     return said + _exclusions(facts)
 
 
-def control_text(facts: StudyFacts) -> str:
-    """Return what the A/A control says of the measurement of time; empty where there is none."""
-    control = facts.comparison.control if facts.asks_time else None
-    if control is None:
-        return ""
-    names = list(dict.fromkeys(second.parallel for _, second in control.pairs))
-    same = plural(names, "does the work of none here and is", "do the work of none here and are")
-    why = "too few rounds" if control.low is None else f"interval beyond {same_share(facts)}"
-    why = "" if control.state in (PASSED, FAILED) else f" ({why})"
-    text = f"A/A test {control.state}{why}: {listed_and(names)} {same} "
-    return text + times_as_fast(control.speedup, control.low, control.high)
-
-
-def check(facts: StudyFacts) -> str:
-    """Return what the A/A control says, and what follows."""
+def check(facts: StudyFacts) -> list[str]:
+    """Return what the A/A control says of the measurement of time, and what follows."""
     if not facts.asks_time:
-        return ""
-    control, text, same = facts.comparison.control, control_text(facts), same_share(facts)
+        return []
+    control, same = facts.comparison.control, same_share(facts)
     if control is None:
-        return "No A/A control was timed, so nothing checks the measurement itself."
-    if control.resolution is None:
-        return f"{text}."
-    follows = {
-        PASSED: f", within {same}.",
-        FAILED: f", not within {same}: something besides the configurations changes the times.",
-    }.get(control.state, ".")
-    if not facts.comparison.floor:
-        return text + follows
-    below = f"no difference of time below {_floor(facts)}"
-    return f"{text}{follows} By this test {below} counts as faster or slower."
-
-
-def _floor(facts: StudyFacts) -> str:
-    """The noise floor in percent."""
-    return f"{100 * facts.comparison.floor:.1f} %"
+        return ["No A/A control was timed, so nothing checks the measurement itself."]
+    names = list(dict.fromkeys(second.parallel for _, second in control.pairs))
+    work = plural(names, "does the work of none here and is", "do the work of none here and are")
+    why = "interval not known yet" if control.low is None else f"interval beyond {same}"
+    why, follows = {
+        PASSED: ("", f", within {same}"),
+        FAILED: (
+            "",
+            f", not within {same}: something besides the configurations changes the times",
+        ),
+    }.get(control.state, (f" ({why})", ""))
+    speed = times_as_fast(control.speedup, control.low, control.high)
+    said = [f"A/A test {control.state}{why}: {listed_and(names)} {work} {speed}{follows}."]
+    if facts.comparison.floor:
+        below = f"no difference of time below {100 * facts.comparison.floor:.1f} %"
+        said.append(f"By this test {below} counts as faster or slower.")
+    return said
 
 
 def _kept(facts: StudyFacts) -> str:
@@ -282,10 +264,7 @@ def _loss(facts: StudyFacts, cell: Cell) -> str:
 
 def trains(facts: StudyFacts) -> list[str]:
     """Return what the printed command trains."""
-    epochs, said = facts.group.epochs, facts.group.runs[0].settings
+    epochs = facts.group.epochs
     if epochs is None:
         return []
-    text = f"It trains for {epochs:g} {plural(epochs, 'epoch')}, as the study did"
-    if limit := next((text for text in said if text.startswith("dataset.limit=")), None):
-        return [f"{text}, with {limit}: change epochs and dataset.limit for a real run."]
-    return [f"{text}: add epochs=N for a longer run."]
+    return [f"It trains for {epochs:g} {plural(epochs, 'epoch')}: add epochs=N for a longer run."]

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from ninefold.errors import one_line, printable
-from ninefold.numbers import counted
+from ninefold.numbers import counted, listed_and
 
 NOTES = 3  # that are shown: all of them stand where the details are
 WIDTH = 160  # characters of a note
@@ -36,10 +36,15 @@ def narrowed(
     ]
 
 
-def more_notes(notes: Sequence[str], most: int | None = NOTES) -> str:
-    """What follows the place of the details, if `most` is less than there are."""
-    left = 0 if most is None else len(notes) - most
-    return f", with {counted(left, 'more note')}" if left > 0 else ""
+def left_out(notes: Sequence[str], most: int | None = NOTES, rows: int = 0) -> str:
+    """What follows the place of the details: `, with 2 more rows and 1 more note`.
+
+    most: notes that are shown. rows: of the table that are not; negative if there was room for
+    more.
+    """
+    left = {"more row": rows, "more note": 0 if most is None else len(notes) - most}
+    said = [counted(count, what) for what, count in left.items() if count > 0]
+    return f", with {listed_and(said)}" if said else ""
 
 
 def screen(

@@ -14,13 +14,9 @@ from ninefold.answer.next_steps import NextSteps
 from ninefold.answer.runs import Run, name_of
 from ninefold.answer.study_facts import StudyFacts
 from ninefold.extensions import ANSWERS
-from ninefold.stats.verdicts import OPEN
+from ninefold.stats.verdicts import OPEN, UNDECIDED
 from ninefold.study_record import StudyRecord
 from ninefold.tournament.contestant import Look
-from ninefold.types import LEAST_ROUNDS
-
-CLOSE = 0.05  # a share that two configurations of which it is too close to call differ by at most
-FEW, NOISY = "few", "noisy"  # why it is open which is faster: else it is close
 
 
 def answer(facts: StudyFacts, steps: NextSteps) -> Answer:
@@ -86,21 +82,7 @@ def against(found: Decision[StudyFacts], cell: Cell) -> str:
     facts, best = found.facts, found.named
     if not facts.asks_time or best is None or cell not in facts.seconds:
         return ""
-    if cell == best:
-        return "named" if found.decided else _why_open(facts, cell, found.may_be)
+    if not found.decided:
+        return OPEN if cell in found.may_be else "slower"
     verdict = facts.verdict(best, cell)
-    if verdict == "slower" and cell not in found.may_be:
-        return verdict
-    if found.decided and verdict in ("tie", "faster"):
-        return verdict
-    return _why_open(facts, cell, [best])
-
-
-def _why_open(facts: StudyFacts, cell: Cell, others: Sequence[Cell]) -> str:
-    """Why it is open which is faster: too few rounds, too much noise, or hardly a difference."""
-    pairs = [facts.comparison.pair(other, cell) for other in others if other != cell]
-    if facts.few or any(pair is None or pair.rounds < LEAST_ROUNDS for pair in pairs):
-        return FEW
-    ends = [end for pair in pairs if pair for end in (pair.low, pair.high)]
-    noisy = any(end is None or not 1 - CLOSE <= end <= 1 + CLOSE for end in ends)
-    return NOISY if noisy else OPEN
+    return "named" if cell == best else OPEN if verdict in UNDECIDED else verdict

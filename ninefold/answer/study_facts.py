@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
-from typing import Any
 
 from ninefold.answer.answer import Compared
 from ninefold.answer.cell import PLAIN, Cell, plainness
@@ -23,6 +21,33 @@ SHORT_WEIGHTS = "weights in bfloat16"
 WRAPPER = 1e-4  # seconds that DataParallel itself may take of a step on one GPU: read, not measured
 FORMATS = {"bfloat16": "bf16", "float16": "fp16"}
 SAME, WITHIN, OTHER = "the same", "the same within its precision", "not the same"  # of numerics
+
+
+@dataclass(frozen=True)
+class CellNumerics:
+    """The first steps of a cell beside the baseline's: of several runs the worst.
+
+    The figures are those of the first step, `loss_deviation` of all. verdict: SAME, WITHIN or
+    OTHER, and `sentence`, why. by_design: whether batch norm over parts of a batch explains it.
+    """
+
+    cell: Cell
+    first_loss_deviation: float | None
+    loss_deviation: float | None
+    cosine: float | None
+    flushed: float | None
+    update_ratio: float | None
+    verdict: str
+    sentence: str
+    by_design: bool
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """The first steps of a group's cells. about: what was compared, and how."""
+
+    about: str
+    rows: list[CellNumerics]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +71,6 @@ class StudyFacts(Facts):
     uncontrolled: the pairs that do the same work in another time, as DataParallel itself shows.
     scores: on the test set by cell and seed; in percent if they are shares.
     target: the score to time the way to, None where nothing gives one.
-    memory: bytes at the peak, by cell.
     """
 
     group: RunGroup
@@ -54,14 +78,13 @@ class StudyFacts(Facts):
     sweep: StudyRecord
     unfinished: bool
     scored: bool
-    numerics: Mapping[str, Any] | None
+    numerics: Numerics | None
     failed: Mapping[Cell, str]
     no_op_of: Mapping[Cell, Cell]
     redundant_scaler_of: Mapping[Cell, Cell]
     uncontrolled: Sequence[tuple[Cell, Cell]]
     scores: Mapping[Cell, Mapping[int, float]]
     target: float | None
-    memory: Mapping[Cell, float]
 
     def excluded(self, name: Cell) -> str | None:
         """Why a cell is not recommended whatever its numbers are, or None."""
@@ -113,16 +136,6 @@ class StudyFacts(Facts):
         """What there is one value of time for: a seed or a round."""
         return "round" if self.timed else "seed"
 
-    @property
-    def others_by_round(self) -> float | None:
-        """Share of the CPU time that other programs used during turns, 0 to 1, by the record.
-
-        It is the mean over timing rounds; None where it is not known.
-        """
-        rounds = [entry for entry in self.sweep.timing if entry.counted]
-        known = [entry.others for entry in rounds if entry.others is not None]
-        return fmean(known) if known else None
-
     def label(self, cell: Cell) -> str:
         """What a configuration is called, with its number format: `ddp, autocast (bf16)`."""
         return f"{cell.strategy}, {self.precision(cell)}"
@@ -145,16 +158,15 @@ class StudyFacts(Facts):
         """The speedup of a configuration over another; None: not known."""
         if cell == base:
             return Compared(1.0, None, None, "baseline") if self.seconds.get(cell) else None
-        found = self.comparison.speedup(base, cell)
-        return None if found is None else Compared(*found, self.verdict(base, cell))
+        pair = self.comparison.pair(base, cell)
+        if pair is None or pair.speedup is None:
+            return None
+        return Compared(pair.speedup, pair.low, pair.high, pair.verdict)
 
     def other_numerics(self) -> dict[Cell, str]:
         """The cells whose first steps do not compute what the baseline's do, and why."""
-        return {
-            row["cell"]: str(row.get("sentence") or "")
-            for row in self._rows_of_numerics()
-            if row.get("verdict") == OTHER and not row.get("by_design")
-        }
+        rows = self._rows_of_numerics()
+        return {r.cell: r.sentence for r in rows if r.verdict == OTHER and not r.by_design}
 
     def in_short_weights(self) -> list[Cell]:
         """The cells with weights in bfloat16, which small updates do not change."""
@@ -165,7 +177,7 @@ class StudyFacts(Facts):
 
         Without those whose first steps were compared with the baseline's and are within rounding.
         """
-        kept = {row["cell"] for row in self._rows_of_numerics() if row.get("verdict") != OTHER}
+        kept = {row.cell for row in self._rows_of_numerics() if row.verdict != OTHER}
         unscaled = self._of_runs(lambda run: run.dtype == "float16" and not run.grad_scaler)
         return [cell for cell in unscaled if cell not in kept]
 
@@ -175,7 +187,7 @@ class StudyFacts(Facts):
 
     def batch_norm(self) -> list[Cell]:
         """The cells whose batch norm differs by design: only their score can judge."""
-        return [row["cell"] for row in self._rows_of_numerics() if row.get("by_design")]
+        return [row.cell for row in self._rows_of_numerics() if row.by_design]
 
     def chunked(self) -> list[Cell]:
         """The cells that compute parts of a batch one after the other."""
@@ -185,8 +197,8 @@ class StudyFacts(Facts):
         """The cells that it holds for a completed run of."""
         return [cell for cell in self.cells if any(map(holds, self.group.completed(cell)))]
 
-    def _rows_of_numerics(self) -> Sequence[Mapping[str, Any]]:
-        return (self.numerics or {}).get("rows") or []
+    def _rows_of_numerics(self) -> Sequence[CellNumerics]:
+        return self.numerics.rows if self.numerics else []
 
     def waits_for_data(self, cell: Cell) -> bool:
         """Whether a tenth or more of a cell's steps goes into loading and transferring batches."""

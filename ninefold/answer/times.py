@@ -16,7 +16,7 @@ from typing import Any
 from ninefold.answer.decision import Decision, are_decided, decide
 from ninefold.answer.facts import Facts
 from ninefold.answer.needed import rounds_for_pair
-from ninefold.answer.screen import more_notes, narrowed, screen
+from ninefold.answer.screen import ROWS, left_out, narrowed, screen
 from ninefold.answer.words import (
     OPEN_LEAD,
     clause,
@@ -42,7 +42,7 @@ class Times:
         first complete round
     chance: the confidence, 0 to 1, that `best` is within `same` of the fastest
     decided: whether that is shown, and of each other step whether it is slower or takes the same
-    busy: share of the CPU time that other programs used in the mean turn, 0 to 1 (Linux);
+    busy: share of the CPU time that other programs used in the median turn, 0 to 1 (Linux);
         None where it is not known
     sentence: the answer. caveats: what limits it.
     pairs: of every two steps first, second, speedup (of the second over the first, above 1 is
@@ -100,7 +100,8 @@ class Times:
 
     def __repr__(self) -> str:
         rows = aligned(narrowed(self._table(), self.seconds))
-        after = f"{counted(self.rounds, 'round')}{more_notes(self.caveats)}."
+        more = left_out(self.caveats, rows=len(self.seconds) - ROWS)
+        after = f"{counted(self.rounds, 'round')}{more}."
         return screen(self.sentence, rows, self.caveats, after)
 
     def _repr_html_(self) -> str:
@@ -119,8 +120,6 @@ class Times:
 def times(facts: Facts, caveats: Sequence[str] = (), seed: str = "") -> Times:
     """Return what is known of steps. caveats: that come before those of the turns."""
     turns, comparison, names = facts.turns, facts.comparison, list(facts.seconds)
-    shares = [turn.others for turn in turns.turns if turn.others is not None]
-    busy = fmean(shares) if shares else None
     rounds = min(map(len, facts.seconds.values()))
     found = decide(facts) if rounds > 0 else Decision(facts)
     of_best = [comparison.pair(found.named, name) for name in names if name != found.named]
@@ -132,9 +131,9 @@ def times(facts: Facts, caveats: Sequence[str] = (), seed: str = "") -> Times:
         found.named,
         0.0 if found.named is None else chance,
         decided,
-        busy,
+        turns.others,
         in_this_process(_lead(found, decided, baseline, rounds)),
-        (*caveats, *disturbed(turns, busy)),
+        (*caveats, *disturbed(turns)),
         tuple(comparison.seconds),
         _means(facts, baseline),
         rounds,
@@ -155,8 +154,8 @@ def _means(facts: Facts, baseline: str) -> Mapping[str, float]:
         for name, of in facts.seconds.items()
         if of
     }
-    found = {name: facts.comparison.speedup(baseline, name) for name in means}
-    over = {name: known[0] for name, known in found.items() if known}
+    pairs = {name: facts.comparison.pair(baseline, name) for name in means}
+    over = {name: pair.speedup for name, pair in pairs.items() if pair and pair.speedup}
     over |= {baseline: 1.0} if baseline in means else {}
     base = math.exp(fmean(math.log(means[name] * over[name]) for name in over)) if over else 1.0
     return {name: base / over[name] if name in over else mean for name, mean in means.items()}

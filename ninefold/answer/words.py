@@ -58,13 +58,15 @@ def speedup(pair: Pair, settings: Settings) -> str:
     return f"{shown(pair.speedup)} times as fast as {pair.first} ({sure})"
 
 
-def disturbed(counted: Counted, busy: float | None, told: float = TOLD) -> Iterator[str]:
+def disturbed(turns: Counted, told: float = TOLD) -> Iterator[str]:
     """What disturbed the turns, if it did. told: the share left out from which on it is said."""
-    if counted.busy:
-        used = "something" if busy is None else f"other programs used {100 * busy:.0f} % of the CPU"
-        yield f"These are times under load: {used}, in most turns."
-    elif counted.left_out >= told:
-        yield f"{100 * counted.left_out:.0f} % of the turns were disturbed and left out."
+    used = f"other programs used {100 * (turns.others or 0.0):.0f} % of the CPU, in most turns"
+    if turns.swamped:
+        yield f"These times say little about the machine alone: {used}."
+    elif turns.busy:
+        yield f"These are times under load: {used}."
+    elif turns.left_out >= told:
+        yield f"{100 * turns.left_out:.0f} % of the turns were disturbed and left out."
 
 
 def shown(speedup: float | None) -> str:

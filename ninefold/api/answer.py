@@ -14,7 +14,7 @@ from ninefold.answer.cell import PLAIN, Cell
 from ninefold.answer.measures import SCORE_KEY
 from ninefold.answer.rounds import STOPPED, is_unfinished
 from ninefold.answer.runs import Run
-from ninefold.answer.screen import ROWS, more_notes, screen
+from ninefold.answer.screen import ROWS, left_out, screen
 from ninefold.answer.words import content
 from ninefold.api import COMMAND, NOTES, running
 from ninefold.api.show import in_arguments, source_line
@@ -75,7 +75,7 @@ class Answer:
         self._table = results(group) if group else None
         if by_value:
             self._table = table_of_answer(by_value)
-        self._control = group.control if group else ""
+        self._control = group.control if group else []
         self.cells = {} if group is None else {str(c.cell): _cell(c) for c in group.cells}
         self.pairs = [] if group is None else [content(each) for each in group.comparison.seconds]
 
@@ -170,14 +170,15 @@ class Answer:
         table = self._table or Table("", [], [])
         rows = lines(table, ROWS, len(table.columns)) if table.rows else []
         notes = [f"failed: {cell}: {why}" for cell, why in self.failed.items()]
-        notes += [*[self._control] * bool(self._control), *self.caveats]
+        notes += [*self._control, *self.caveats]
         commands = [f"{name}: {one_line(command)}" for name, _, command in self._next]
-        report = f"Report: {reports.place(self.folder)}{more_notes(notes)}"
+        more = left_out(notes, rows=len(table.rows) - ROWS)
+        report = f"Report: {reports.place(self.folder)}{more}"
         return screen(self.sentence, rows, notes, report, *commands)
 
     def _repr_html_(self) -> str:
         said = [("Failed", f"{cell}: {why}") for cell, why in self.failed.items()]
-        said += [("Control", self._control)] * bool(self._control)
+        said += [("Control", text) for text in self._control]
         said += [("Keep in mind", caveat) for caveat in self.caveats]
         notes = "".join(f"<li>{name}: {escape(text)}</li>" for name, text in said)
         picture = ""

@@ -45,7 +45,7 @@ def notes(measured: Measurements, times: Times) -> Iterator[str]:
     helps, first, turns = measured.helps, measured.commands[0], measured.counted()
     yield from () if helps is None else helps.lines[1:]
     yield from _of_blocks(measured)
-    yield from disturbed(turns, times.busy, told=CALM)
+    yield from disturbed(turns, told=CALM)
     if not turns.busy and times.busy is not None and times.busy > OTHERS:
         yield f"Other programs used {100 * times.busy:.0f} % of the CPU time."
     yield from _of_gpus(measured)

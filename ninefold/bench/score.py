@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.answer.facts import facts_of
-from ninefold.answer.screen import NOTES, more_notes, screen
+from ninefold.answer.screen import NOTES, left_out, screen
 from ninefold.answer.times import Times, times
 from ninefold.bench.change import require_effect
 from ninefold.bench.command import CHANGES, NO_HOOK, OUT, SEED, Command
@@ -128,7 +128,7 @@ class Judged:
             rows.append((name, f"{mean:.6g}", took, *cells[:2], one_line(command.text)))
         notes = [*more, *self.notes()]
         after = f"{counted(self.judgement.seeds, 'seed')} in {self.seconds / 60:.1f} min"
-        ending = f"{after}{more_notes(notes, most)}."
+        ending = f"{after}{left_out(notes, most)}."
         return screen(f"{self.judgement}.", aligned(rows), notes, ending, most=most)
 
     def data(self, exit_code: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ninefold.answer.measures import (
     of_throughput,
     to_target,
 )
-from ninefold.answer.reasons import check, control_text
+from ninefold.answer.reasons import check
 from ninefold.answer.rounds import untimed
 from ninefold.answer.runs import Point, RunGroup, phases
 from ninefold.answer.study_facts import COPY, StudyFacts
@@ -49,12 +49,10 @@ def describe(
         settings=facts.settings,
         target=facts.target,
         check=check(facts),
-        control=control_text(facts),
         numerics=facts.numerics,
         curves=_curves(group, own),
         score=group.score,
         timing_rounds=len({run.round for run in group.timing}) or None,
-        others=facts.others_by_round if group.timing else None,
         turns_left_out=facts.turns.left_out if group.timing else 0,
         order=order,
         asks_time=facts.asks_time,

@@ -17,6 +17,7 @@ from ninefold.answer.answer import Answer, Compared
 from ninefold.answer.cell import Cell
 from ninefold.answer.measures import SCORE_KEY, Measure
 from ninefold.answer.runs import Run
+from ninefold.answer.study_facts import Numerics
 from ninefold.files import write_json
 from ninefold.stats.verdicts import Comparison, Estimate, Settings
 
@@ -43,9 +44,8 @@ class CellReport:
     label: what it is called, with its number format: `none, autocast (bf16)`.
     repeats: the configuration whose work it does under another name; None: it does its own.
     against: how its time compares with the recommended one's: "named" of itself, "slower", "tie",
-        "faster" (then its score is not shown to be kept), or "open", FEW or NOISY; while none is
-        recommended, "slower" than one that may be, or one of these. Empty where times were not
-        asked for.
+        "faster" (then its score is not shown to be kept), or "open"; while none is recommended,
+        "open" of those that may be, "slower" of others. Empty where times were not asked for.
     excluded: why it is out whatever its time is, as `StudyFacts.excluded` says; None where only its
         time counts.
     status: of the first run that did not end well, None where all did.
@@ -93,9 +93,8 @@ class Group:
     settings: the thresholds that its verdicts were reached with.
     target: score to time the way to; in percent if it is a share.
     timing_rounds: from which the times are, where cells were timed in turns.
-    others: share of the CPU time that other programs used during these turns; None: not known.
     turns_left_out: share of the study's turns that do not count, as something disturbed them.
-    check: what the control says, and what follows, in sentences. control: the first part of it.
+    check: what the control says, and what follows, a sentence each; empty where no time was asked.
     order: the place of this group where groups are sorted by their conditions, from 0.
     asks_time: whether its times tell which cell is the fastest, as those of turns do.
     scaling: how the batch grows with the processes that the study swept, strong or weak; else None.
@@ -108,18 +107,21 @@ class Group:
     comparison: Comparison
     settings: Settings
     target: float | None
-    check: str
-    numerics: Mapping[str, Any] | None
+    check: list[str]
+    numerics: Numerics | None
     curves: list[Curve]
     score: str
     timing_rounds: int | None = None
-    others: float | None = None
     turns_left_out: float = 0.0
     order: int = 0
     asks_time: bool = True
-    control: str = ""
     scaling: str | None = None
     untimed: Mapping[Cell, Cell] = field(default_factory=dict)
+
+    @property
+    def control(self) -> list[str]:
+        """The sentence of the A/A control, if there is one."""
+        return self.check[:1] if self.comparison.control else []
 
     @property
     def shown(self) -> list[CellReport]:

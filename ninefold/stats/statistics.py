@@ -246,7 +246,6 @@ def _control(
         math.exp(-mean - reach) if shown else None,
         math.exp(-mean + reach) if shown else None,
         state,
-        math.expm1(abs(mean) + reach) if shown else None,
     )
 
 

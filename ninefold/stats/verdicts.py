@@ -12,7 +12,6 @@ from ninefold.stats.looks import level_at
 
 Name = Any  # of what is compared: a Cell, or another thing that can be told from others
 Values = Mapping[Name, Mapping[int, float]]  # cell -> round or seed -> value
-Speedup = tuple[float, float | None, float | None]  # a speedup, low and high end of its interval
 OPEN = "open"
 WITHIN = "below the noise floor"
 UNDECIDED = OPEN, WITHIN
@@ -206,7 +205,6 @@ class Control:
     low, high: its 95 % interval; None while it is not known
     state: "passed" if the 90 % interval is inside the range of ties, "failed" if the 95 % interval
         is outside of it, else "inconclusive"
-    resolution: the farther end of the 95 % interval from 1, as a share; None while it is not known
     """
 
     pairs: list[tuple[Name, Name]]
@@ -215,7 +213,6 @@ class Control:
     low: float | None
     high: float | None
     state: str
-    resolution: float | None
 
 
 @dataclass(frozen=True)
@@ -239,11 +236,6 @@ class Comparison:
         """Return how the speed of `second` compares with that of `first`: see `Pair`."""
         pair = self.pair(first, second)
         return "tie" if first == second else OPEN if pair is None else pair.verdict
-
-    def speedup(self, first: Name, second: Name) -> Speedup | None:
-        """Return the speedup of `second` over `first` and its interval, None where not known."""
-        pair = self.pair(first, second)
-        return (pair.speedup, pair.low, pair.high) if pair and pair.speedup else None
 
     def pair(self, first: Name, second: Name) -> Pair | None:
         """Return `second` compared with `first`; None without such a pair."""

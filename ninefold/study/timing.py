@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ninefold.config.job import Asked, Settled
@@ -269,8 +268,6 @@ class Timing(Entries):
             recording.turns[folder] = [turn for turn in taken if turn.name == cell]
         groups, self._folders, self._groups = self._groups, [], 0
         if entry.runs:
-            shares = [turn.others for turn in taken if turn.others is not None]
-            entry.others = fmean(shares) if shares else None
             recording.timing_groups = max(groups, recording.timing_groups)
             recording.timing.append(entry)
         self.done = len(recording.timing)

@@ -12,7 +12,7 @@ from ninefold.result import AS_FLOAT32, ON_GPU, ONE_THREAD
 from ninefold.stats.verdicts import Timings
 from ninefold.study_record import StudyRecord
 from ninefold.tournament.taken import Counted, TakenTurn
-from tests.report.made import EMPTY, evidence, runs_of, whole
+from tests.report.made import EMPTY, evidence, numerics_of, runs_of, whole
 from tests.report.studies import DDP, DP, NONE
 
 GPU = ["NVIDIA H200"]
@@ -52,8 +52,8 @@ def of_turns(disturbed: float = 0.0, **turn: Any) -> Callable[[], StudyFacts]:
 
 
 def of_numerics(by_design: bool) -> Callable[[], StudyFacts]:
-    row = {"cell": DDP, "verdict": "not the same", "by_design": by_design}
-    return lambda: evidence(runs_of({NONE: 5.0, DDP: 4.0}), numerics={"rows": [row]})
+    found = numerics_of(DDP, by_design=by_design)
+    return lambda: evidence(runs_of({NONE: 5.0, DDP: 4.0}), numerics=found)
 
 
 # Of each row of the table, in its order, evidence that it speaks of.
@@ -69,9 +69,7 @@ EXAMPLES = [
     in_full(),
     in_full(on_hosts=[1, 2]),
     of_study(timing_groups=2),
-    of_turns(others=0.7),
     of_turns(others=0.3, disturbed=0.8),
-    of_turns(others=0.01, disturbed=0.2),
     lambda: replace(
         of_runs()(), timings=[Timings({NONE: dict.fromkeys(range(6), 1.0), DDP: {0: 1.0}})]
     ),

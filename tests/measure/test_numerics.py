@@ -156,4 +156,4 @@ def test_two_processes_compute_what_one_does_and_say_so(shell):
     assert [row.folder for row in rows] == ["none", "none", "ddp", "ddp"]
     assert all(row.cosine == pytest.approx(1, abs=1e-5) for row in rows)
     summary = summarize(rows, runs)
-    assert {row["verdict"] for row in summary["rows"]} == {SAME}
+    assert {row.verdict for row in summary.rows} == {SAME}

@@ -15,7 +15,7 @@ from ninefold.answer.gather import gather
 from ninefold.answer.grouping import groups
 from ninefold.answer.rounds import turns_of
 from ninefold.answer.runs import Run
-from ninefold.answer.study_facts import StudyFacts
+from ninefold.answer.study_facts import OTHER, CellNumerics, Numerics, StudyFacts
 from ninefold.report.builder import build
 from ninefold.report.data.recording import Recording, find_recording, read_recording, record
 from ninefold.report.render.templates import report_text
@@ -241,9 +241,14 @@ def in_turns(run: Run) -> Run:
     )  # fmt: skip
 
 
-def evidence(
-    runs: Sequence[Run], numerics: Mapping[str, Any] | None = None, **report: Any
-) -> StudyFacts:
+def numerics_of(
+    *cells: Cell, verdict: str = OTHER, sentence: str = "", by_design: bool = False
+) -> Numerics:
+    """First steps of cells that all have the same verdict."""
+    return Numerics("", [CellNumerics(c, *[None] * 5, verdict, sentence, by_design) for c in cells])
+
+
+def evidence(runs: Sequence[Run], numerics: Numerics | None = None, **report: Any) -> StudyFacts:
     """What runs come to."""
     [group] = groups(runs)
     record = StudyRecord(settings={"report": report, **TIMED})

@@ -11,7 +11,7 @@ import pytest
 from ninefold.answer.first_steps import summarize
 from ninefold.answer.numerics import Row, rows
 from ninefold.answer.runs import Run
-from ninefold.answer.study_facts import OTHER, SAME, WITHIN
+from ninefold.answer.study_facts import OTHER, SAME, WITHIN, CellNumerics
 from ninefold.report.data.csv_files import read_records, write_records
 from ninefold.result import NUMERICS
 
@@ -41,7 +41,7 @@ def write(folder: Path, run: Run, content: Arrays) -> None:
     np.savez(folder / run.folder / NUMERICS, **content)
 
 
-def judged(folder: Path, run: Run, content: Arrays) -> dict[str, Any]:
+def judged(folder: Path, run: Run, content: Arrays) -> CellNumerics:
     """The entry of `run`, which has kept `content`, beside a none-fp32 that kept `arrays`."""
     write(folder, RUN, arrays())
     write(folder, run, content)
@@ -49,10 +49,9 @@ def judged(folder: Path, run: Run, content: Arrays) -> dict[str, Any]:
     write_records(folder / "numerics.csv", Row, written)
     assert read_records(folder / "numerics.csv", Row) == written
     found = summarize(written, [RUN, run])
-    reference, entry = found["rows"]
-    assert (str(reference["cell"]), reference["verdict"]) == ("none-fp32", SAME)
-    assert entry["cell"] == run.cell
-    assert isinstance(entry, dict)
+    reference, entry = found.rows
+    assert (str(reference.cell), reference.verdict) == ("none-fp32", SAME)
+    assert entry.cell == run.cell
     return entry
 
 
@@ -122,8 +121,8 @@ def test_each_difference_is_told_from_the_others(run, change, verdict, sentence,
     content = arrays()
     change(content)
     entry = judged(tmp_path, run, content)
-    assert entry["verdict"] == verdict
-    assert sentence in entry["sentence"]
+    assert entry.verdict == verdict
+    assert sentence in entry.sentence
 
 
 @pytest.mark.parametrize(
@@ -134,7 +133,7 @@ def test_batch_norm_of_parts_is_by_design_unless_more_is_wrong(run, size, by_des
     content = arrays()
     batch_norm(content)
     content["updates"] *= size
-    assert judged(tmp_path, run, content)["by_design"] is by_design
+    assert judged(tmp_path, run, content).by_design is by_design
 
 
 def test_a_cell_is_as_wrong_as_the_worst_of_its_runs(tmp_path):
@@ -146,9 +145,9 @@ def test_a_cell_is_as_wrong_as_the_worst_of_its_runs(tmp_path):
             other_rate(content)
         write(tmp_path, run, content)
     found = summarize(rows(tmp_path, runs), runs)
-    entry = found["rows"][1]
-    assert (str(entry["cell"]), entry["verdict"]) == ("ddp-fp32", OTHER)
-    assert entry["update_ratio"] == pytest.approx(2)
+    entry = found.rows[1]
+    assert (str(entry.cell), entry.verdict) == ("ddp-fp32", OTHER)
+    assert entry.update_ratio == pytest.approx(2)
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
@@ -181,5 +180,5 @@ def test_a_precision_of_ones_own_is_judged_by_what_it_computes_in(tmp_path):
     own, content = replace(RUN, folder="own", amp="fast", tf32=True), arrays()
     content["loss"] *= 1.001
     entry = judged(tmp_path, own, content)
-    assert entry["verdict"] == WITHIN
-    assert "what TF32 rounds away" in entry["sentence"]
+    assert entry.verdict == WITHIN
+    assert "what TF32 rounds away" in entry.sentence

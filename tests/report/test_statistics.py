@@ -260,7 +260,6 @@ def test_a_control_is_the_mean_over_all_pairs() -> None:
     assert found.low is not None
     assert found.high is not None
     assert found.low < found.speedup < found.high
-    assert found.resolution == pytest.approx(max(1 / found.low, found.high) - 1)
 
 
 @pytest.mark.parametrize(
@@ -275,10 +274,7 @@ def test_a_control_is_the_mean_over_all_pairs() -> None:
 def test_a_control_has_passed_has_failed_or_shows_neither(
     off: float, noise: float, state: str
 ) -> None:
-    found = control(off, noise)
-    assert found.state == state
-    assert found.resolution is not None
-    assert found.resolution > (0.05 if off or noise > 0.05 else 0.0)
+    assert control(off, noise).state == state
 
 
 def test_below_the_noise_floor_nothing_is_called_faster_or_slower_and_ties_stay() -> None:

@@ -129,7 +129,7 @@ def test_what_waits_for_the_host_is_compared_by_its_stretches_and_the_rest_by_tu
     by_turns = compare(turns, {}, Settings())
     assert found.verdict("a", "b") == "tie"
     assert by_turns.verdict("a", "b") == "slower"
-    assert found.speedup("a", "c") == by_turns.speedup("a", "c")
+    assert found.pair("a", "c") == by_turns.pair("a", "c")
 
 
 @pytest.mark.parametrize("shares", [[0.4, 0.6, 1.0], [1.0], [0.5, 1.0, 2.0, 3.0], [0.3, 0.9, 1.0]])

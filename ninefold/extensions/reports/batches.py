@@ -165,9 +165,9 @@ def _answer(
     best = min(reached, key=lambda each: each.mean or 0.0)
     said.append(f"{best.name} reaches the score {_against(compared, plain, best, base)}.")
     verdict = compared.verdict(plain.name, best.name)
-    known = compared.speedup(plain.name, best.name)
-    if verdict == "faster" and known:
-        sooner = f"reaches the score {number(known[0], 2)} times as soon"
+    pair = compared.pair(plain.name, best.name)
+    if verdict == "faster" and pair is not None:
+        sooner = f"reaches the score {number(pair.speedup, 2)} times as soon"
         return _named(f"Use {best.name}: it {sooner}.", best, said)
     if verdict in ("slower", "tie"):
         return _named(f"{keep}: no larger one reaches the score sooner.", plain, said)
@@ -190,14 +190,14 @@ def _final(value: float, score: Score) -> str:
 
 
 def _against(compared: Comparison, plain: Setting, best: Setting, base: StudyFacts) -> str:
-    known = compared.speedup(plain.name, best.name)
-    if known is None:
+    pair = compared.pair(plain.name, best.name)
+    if pair is None or pair.speedup is None:
         return "in a time that cannot be compared"
-    value, low, high = known
-    text = f"{value:.2f} times as soon as {plain.name}"
-    if low is None or high is None:
+    text = f"{pair.speedup:.2f} times as soon as {plain.name}"
+    if pair.low is None or pair.high is None:
         return f"{text} (interval not known yet)"
-    return f"{text} ({base.settings.confidence:.3g} % interval {low:.2f} to {high:.2f})"
+    sure = f"{base.settings.confidence:.3g} % interval"
+    return f"{text} ({sure} {pair.low:.2f} to {pair.high:.2f})"
 
 
 def _line(setting: Setting, plain: Setting, largest: bool, scoring: Score) -> str:

@@ -92,8 +92,8 @@ class Sweep:
         if name in self.out:
             return MISSING, FAILED
         if self.by_time:
-            found = self.compared.speedup(self.best, name)
-            return times(found and found[0]), self.compared.verdict(self.best, name)
+            found = self.compared.pair(self.best, name)
+            return times(found.speedup if found else None), self.compared.verdict(self.best, name)
         pair = self._with_best.get(name)
         if pair is None or pair.difference is None:
             return MISSING, OPEN

@@ -10,7 +10,6 @@ from ninefold.answer.answer import AnswerTable, Compared
 from ninefold.answer.cell import BASELINE, PLAIN
 from ninefold.answer.fields import Field, Word, word
 from ninefold.answer.measures import BYTES, SCORE_KEY, SECONDS, THROUGHPUT
-from ninefold.answer.study import FEW, NOISY
 from ninefold.answer.study_facts import NEEDLESS, OTHER_NUMERICS
 from ninefold.numbers import (
     capitalized,
@@ -31,9 +30,7 @@ _AGAINST = {  # how the time compares with the recommended one's
     "slower": Word("slower", ""),
     "tie": Word("as fast", "even"),
     "faster": Word("faster", ""),
-    OPEN: Word("too close to call", "open"),
-    NOISY: Word("too noisy to call", "open"),
-    FEW: Word("too few rounds", "open"),
+    OPEN: Word("open", "open"),
 }
 Show = Callable[[CellReport], Field]
 

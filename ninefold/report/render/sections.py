@@ -120,11 +120,8 @@ def _own(group: Group) -> set[Cell]:
 
 def _check(group: Group) -> Section | None:
     """What the control says: the same work twice."""
-    points = [group.check] if group.check else []
-    if group.others is not None:
-        share = f"{100 * group.others:.0f} %"
-        points.append(f"Other programs used {share} of the CPU time during the turns.")
-    return Section("check", "Check", points=points, finding=group.control) if points else None
+    finding = "".join(group.control)
+    return Section("check", "Check", points=group.check, finding=finding) if group.check else None
 
 
 def _further(group: Group) -> Section | None:
@@ -146,20 +143,8 @@ def _further(group: Group) -> Section | None:
         "On the test set after the last epoch: mean ± standard deviation over the seeds. No "
         "verdict rests on them.",
         tables=[table_of("Further figures", [_NAME], titles, rows)],
-        finding=_best_figure(found[-1], group),
+        finding=f"no verdict: {', '.join(info.title for info in found)}",
     )
-
-
-def _best_figure(info: Measure, group: Group) -> str:
-    """The configuration with the best value of a figure."""
-    means = {
-        cell.cell: mean for cell in ordered(group) if (mean := cell.mean(info.key)) is not None
-    }
-    if not means or not info.better:
-        return ""
-    best = (min if info.better == "less" else max)(means, key=lambda cell: means[cell])
-    text = with_unit(number(means[best], decimals_of(info.unit, list(means.values()))), info.unit)
-    return f"{info.title}: {_label(group, best)} first, {text}"
 
 
 def _figure(info: Measure, group: Group, cell: CellReport) -> Field:
@@ -226,31 +211,30 @@ def _numerics(group: Group) -> Section | None:
     rows: list[Texts] = []
     sentences: dict[str, list[str]] = {}
     others: list[str] = []
-    for row in group.numerics["rows"]:
-        if row["cell"] not in _own(group):
+    for row in group.numerics.rows:
+        if row.cell not in _own(group):
             continue
-        name, verdict = _label(group, row["cell"]), str(row["verdict"])
-        said = _NUMERICS.get(verdict, Word(verdict, "even"))
-        if said.state == "bad" and not row.get("by_design"):
+        name, said = _label(group, row.cell), _NUMERICS[row.verdict]
+        if said.state == "bad" and not row.by_design:
             others.append(name)
         if said.state != "good":
-            sentences.setdefault(one_line(row["sentence"]), []).append(name)
+            sentences.setdefault(row.sentence, []).append(name)
         rows.append(
             [
                 name,
-                Field("", word=Word("other by design", "even") if row.get("by_design") else said),
-                small(row["first_loss_deviation"]),
-                small(row["loss_deviation"]),
-                number(row["cosine"], 5),
-                MISSING if row["flushed"] is None else f"{small(100 * row['flushed'])} %",
-                number(row["update_ratio"], 4),
+                Field("", word=Word("other by design", "even") if row.by_design else said),
+                small(row.first_loss_deviation),
+                small(row.loss_deviation),
+                number(row.cosine, 5),
+                MISSING if row.flushed is None else f"{small(100 * row.flushed)} %",
+                number(row.update_ratio, 4),
             ]
         )
     titles = ("first loss off by", "losses off by", "cosine", "flushed to 0", "update ratio")
     return Section(
         "numerics",
         "Do they compute the same?",
-        one_line(group.numerics["about"]),
+        group.numerics.about,
         [f"{'; '.join(names)}: {sentence}" for sentence, names in sentences.items()],
         tables=[table_of("Numerics of each configuration", [_NAME, "computes"], titles, rows)],
         finding=f"not {'; '.join(others)}" if others else "yes, within their precision",
@@ -262,9 +246,11 @@ def _pairs(group: Group) -> Section | None:
     settings, unit = group.settings, "rounds" if group.timing_rounds else "seeds"
     score = f"{group.score}, {in_words('difference', unit_of_difference(group.unit))}"
     found, points, own = group.comparison, partial(difference, unit=group.unit), _own(group)
+    seconds = [pair for pair in found.seconds if {pair.first, pair.second} <= own]
+    scores = [pair for pair in found.score if {pair.first, pair.second} <= own]
     tables = [
-        _pair_table(group, found.seconds, three_digits, "speedup", unit),
-        _pair_table(group, found.score, points, score, "seeds"),
+        _pair_table(group, seconds, three_digits, "speedup", unit),
+        _pair_table(group, scores, points, score, "seeds"),
     ]
     tables = [table for table in tables if table.rows]
     about = (
@@ -276,15 +262,14 @@ def _pairs(group: Group) -> Section | None:
     finding = "; ".join(
         f"{sum(verdict in shown for verdict in verdicts)} of {len(verdicts)} differ in {what}"
         for what, pairs, shown in (
-            ("time", group.comparison.seconds, ("faster", "slower")),
-            (group.score, group.comparison.score, ("better", "worse")),
+            ("time", seconds, ("faster", "slower")),
+            (group.score, scores, ("better", "worse")),
         )
-        if (verdicts := [p.verdict for p in pairs if {p.first, p.second} <= own])
+        if (verdicts := [pair.verdict for pair in pairs])
     )
     if not tables:
         return None
-    shown = (p for of in (found.seconds, found.score) for p in of if {p.first, p.second} <= own)
-    if any(pair.low is None for pair in shown):
+    if None in [*(pair.low for pair in seconds), *(pair.low for pair in scores)]:
         about += " Pairs of too few seeds or rounds for an interval are left out."
     return Section("pairs", "Every pair", about, tables=tables, finding=finding)
 
@@ -299,7 +284,7 @@ def _pair_table(
     """A table of pairs by their speedups, or by their scores."""
     rows: list[Texts] = []
     for pair in pairs:
-        if {pair.first, pair.second} <= _own(group) and pair.low is not None:
+        if pair.low is not None:
             if isinstance(pair, Pair):
                 value, count = pair.speedup, pair.rounds
             else:

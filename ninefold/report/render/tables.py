@@ -81,7 +81,12 @@ def markdown(table: Table) -> str:
 
 
 def lines(table: Table, most: int, columns: int) -> list[str]:
-    """Return the first rows and columns of a table as lines of text, its numbers aligned."""
+    """Return the first rows and columns of a table as lines of text, its numbers aligned.
+
+    A row that the answer names is one of them.
+    """
     heads = [column.title for column in table.columns[:columns]]
-    cut = [[one_line(str(each)) for each in row[:columns]] for row in table.rows[:most]]
+    by_name = sorted(range(len(table.rows)), key=lambda number: table.style(number) != "named")
+    kept = [table.rows[number] for number in sorted(by_name[:most])]
+    cut = [[one_line(str(each)) for each in row[:columns]] for row in kept]
     return aligned([heads, *cut])
