@@ -59,19 +59,13 @@ def main() -> NoReturn:
 
 def other(name: str) -> Callable[[Sequence[str]], int]:
     """The function of a command that trains nothing: from its arguments to its exit code."""
+    rooms = dict.fromkeys(("report", "bench", "diff"), "ninefold")
+    rooms |= dict.fromkeys(extensions.COMMANDS, "ninefold.extensions")
     command: Callable[[Sequence[str]], int]
-    if name == "report":
-        from ninefold.report.__main__ import main as command
-    elif name == "bench":
-        from ninefold.bench.__main__ import main as command
-    elif name == "diff":
-        from ninefold.diff.__main__ import main as command
+    if name in rooms:
+        command = import_module(f"{rooms[name]}.{name}.__main__").main
     elif name in ("compare", "conf", "keys"):
-        from ninefold.config import list_commands
-
-        command = getattr(list_commands, name)
-    elif name in extensions.COMMANDS:
-        command = import_module(f"ninefold.extensions.{name}.__main__").main
+        command = getattr(import_module("ninefold.config.list_commands"), name)
     else:
         return lambda _: none_of_them(name)
     return command

@@ -14,6 +14,7 @@ from ninefold import plugins
 from ninefold.config.composition import SWEEPER, Composition
 from ninefold.errors import Refused
 from ninefold.exits import interrupted
+from ninefold.launch import events
 from ninefold.launch.run import announce, failure_of
 from ninefold.launch.runs import Runs
 from ninefold.result import FILE
@@ -21,6 +22,7 @@ from ninefold.streams import OutputClosed
 from ninefold.study import checks, sweep
 from ninefold.study.plan import Plan
 from ninefold.study.runner import Launch
+from ninefold.study.screen import Events, Screen
 
 
 class Sweep:
@@ -61,13 +63,18 @@ class Sweep:
         """Run it in rounds. Raises Refused if no cell of it can be run."""
         announce(self._composition.config.hydra.sweep.dir)
         planned, runs = sweep.planned(self._composition), self._runs
-        screen = sweep.screen_for(len(planned.plan.cells), planned.concurrent)
+        several = len(planned.plan.cells) > 1
+        lines = planned.concurrent or not several  # runs print their own
+        screen = Events() if events.shows() else Screen(announces=lines)
         if planned.concurrent:
             launch = plugins.launch_of(self._composition, runs)
         else:
             launch = self._launch_here(planned.plan)
-        with sweep.begun(planned, launch, screen, runs.keep, runs.argv, self._started) as study:
-            runs.of_sweep, runs.quiet = True, len(planned.plan.cells) > 1
+        begins = sweep.begun(
+            planned, self._composition, launch, screen, runs.keep, runs.argv, self._started
+        )
+        with begins as study:
+            runs.of_sweep, runs.quiet = True, several
             self.folder = planned.folder  # only now: a command that is refused writes no report
             try:
                 study.run()

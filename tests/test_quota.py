@@ -103,6 +103,6 @@ def test_under_a_quota_others_are_those_of_its_group_and_a_host_without_a_cpu_le
     load.begin([])
     time.sleep(0.2)
     write(groups, used(7.0 + in_the_group) | stat(100.0 + idle))
-    share = load.share()
+    share = load.share([])
     assert share is not None
     assert low <= share <= high

@@ -1,12 +1,12 @@
 """Files with Python objects of one process for others: a model, data, a loss, of any class.
 
 What is defined in `__main__`, a notebook's cells or a script, goes by value (cloudpickle), modules
-that can be imported go by name. Large arrays and the memory of large tensors are files of NumPy's
-own beside, and each reader maps them: all processes of a machine share these pages.
+that can be imported go by name. Large arrays and the memory of large tensors are in a file beside,
+which each reader maps: all processes of a machine share these pages.
 
 A pickle runs code when it is read. So a file is only read if it is the one that the configuration
-names, by its sha256, and if it belongs to this user and nobody else can write to it. An array's
-file is data alone.
+names, by its sha256, and if it belongs to this user and nobody else can write to it. The file of
+arrays is data alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import cloudpickle
 import numpy as np
@@ -31,22 +31,38 @@ if TYPE_CHECKING:  # the launcher reads a dataset of arrays without importing it
     from torch import TypedStorage
 
 STDLIB = os.path.abspath(sysconfig.get_path("stdlib"))
-ARRAYS = "array-*.npy"  # files of large arrays
-LARGE = 1 << 16  # bytes from which on an array is a file of its own
+ARRAYS = "arrays.bin"  # the file of large arrays, beside that of objects
+LARGE = 1 << 16  # bytes from which on an array is in that file
+ALIGNED = 64  # bytes, as NumPy's own memory is
 Array = np.ndarray[Any, Any]
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles large arrays, and the memory of tensors on the CPU, as files in `folder`."""
+    """Pickles objects into a file, and the memory of large arrays and tensors into `arrays`.
 
-    def __init__(self, file: io.BytesIO, folder: Path) -> None:
-        super().__init__(file, protocol=5)
-        self._folder = folder
+    places: where each memory begins there, and its bytes, in the order in which they are read.
+    """
+
+    def __init__(self, file: io.BytesIO, arrays: IO[bytes]) -> None:
+        super().__init__(file, protocol=5, buffer_callback=self._keep)
+        self._arrays = arrays
+        self.places: list[tuple[int, int]] = []
         # By address and size: views share their memory.
         self._memories: dict[tuple[int, int], Array] = {}
 
+    def _keep(self, buffer: pickle.PickleBuffer) -> bool:
+        """Whether a buffer stays in the pickle, as a small one does."""
+        data = buffer.raw()
+        if data.nbytes < LARGE:
+            return True
+        begins = -self._arrays.tell() % ALIGNED + self._arrays.tell()
+        self._arrays.seek(begins)
+        self._arrays.write(data)
+        self.places.append((begins, data.nbytes))
+        return False
+
     def reducer_override(self, obj: Any) -> Any:
-        """Pickle a large array as the name of its file, and each memory of tensors once."""
+        """Pickle each memory of tensors once, and an array in a file as any other."""
         torch = sys.modules.get("torch")
         if torch is not None and type(obj) is torch.storage.TypedStorage:
             memory = obj._untyped_storage
@@ -57,25 +73,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                     whole = torch.empty(0, dtype=torch.uint8).set_(memory)
                     array = self._memories[key] = whole.numpy()
                 return _storage, (array, str(obj.dtype).removeprefix("torch."))
-        plain = type(obj) in (np.ndarray, np.memmap) and obj.dtype.kind in "biufc"
-        if plain and obj.nbytes >= LARGE:
-            number = len([*self._folder.glob(ARRAYS)])
-            path = self._folder / ARRAYS.replace("*", str(number))
-            with open(path, "xb", opener=private) as file:
-                np.save(file, obj)
-            return _mapped, (str(path),)
+        if type(obj) is np.memmap:
+            return obj.view(np.ndarray).__reduce_ex__(5)
         return super().reducer_override(obj)
-
-
-def _mapped(path: str) -> Array:
-    """An array in a file. What a process writes there is its own."""
-    try:
-        return np.asarray(np.load(path, mmap_mode="c"))
-    except (OSError, EOFError, ValueError) as error:
-        needed = "a whole array file of NumPy's is needed"
-        raise DataError(
-            "objects", path, f"it is damaged ({error})", needed, "compare again"
-        ) from error
 
 
 def _storage(array: Array, dtype: str) -> TypedStorage:
@@ -92,28 +92,29 @@ def write(path: Path, parts: Mapping[str, Any], names: Mapping[str, str]) -> str
     """Write objects to new files that only this user can read; return the sha256 of `path`.
 
     parts: each is pickled by itself. names: what they are called in errors. Raises ConfigError for
-    one that cannot be pickled, OSError.
+    one that cannot be pickled, OSError; the caller then removes what is written.
     """
     path = path.absolute()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.chmod(path.parent, 0o700)
-    before = {*path.parent.iterdir()}
-    try:
-        pickled = {part: _pickled(parts[part], part, names[part], path.parent) for part in parts}
-        data = pickle.dumps({"versions": versions(), "path": folders(), "parts": pickled})
-        with open(path, "xb", opener=private) as file:
-            file.write(data)
-    except BaseException:  # the data of a comparison that cannot begin are of no use
-        for made in {*path.parent.iterdir()} - before:
-            made.unlink()
-        raise
+    with open(path.with_name(ARRAYS), "xb", opener=private) as arrays:
+        pickled = {part: _pickled(parts[part], part, names[part], arrays) for part in parts}
+        size = arrays.tell()
+    content = {"versions": versions(), "path": folders(), "parts": pickled, "arrays": size}
+    data = pickle.dumps(content)
+    with open(path, "xb", opener=private) as file:
+        file.write(data)
     return hashlib.sha256(data).hexdigest()
 
 
-def _pickled(value: Any, part: str, name: str, folder: Path) -> bytes:
+def _pickled(
+    value: Any, part: str, name: str, arrays: IO[bytes]
+) -> tuple[bytes, list[tuple[int, int]]]:
+    """A part as text, and the places of its arrays."""
     file = io.BytesIO()
+    pickler = Pickler(file, arrays)
     try:
-        Pickler(file, folder).dump(value)
+        pickler.dump(value)
     except OSError:
         raise
     except Exception as error:
@@ -123,7 +124,7 @@ def _pickled(value: Any, part: str, name: str, folder: Path) -> bytes:
         allowed = "files, locks, generators and connections cannot"
         do = "give a function that makes it in each process"
         raise ConfigError(part, name, wrong, allowed, do) from error
-    return file.getvalue()
+    return file.getvalue(), pickler.places
 
 
 def versions() -> dict[str, str]:
@@ -147,7 +148,9 @@ def load(file: str, sha256: str, part: str) -> Any:
         data = read(file)
         if hashlib.sha256(data).hexdigest() != sha256:
             raise ValueError("it is not the file that was written for this configuration")
-        content = pickle.loads(data)
+        content, arrays = pickle.loads(data), Path(file).with_name(ARRAYS)
+        if arrays.stat().st_size != content["arrays"]:
+            raise ValueError(f"{ARRAYS} beside it is damaged")
         if (written := content["versions"]) != (here := versions()):
             raise ValueError(f"it was written with {_said(written)}, and this is {_said(here)}")
     except (OSError, ValueError) as error:
@@ -159,7 +162,9 @@ def load(file: str, sha256: str, part: str) -> Any:
     own = known[: known.index(STDLIB)] if STDLIB in known else []
     sys.path[:] = dict.fromkeys([*own, *sys.path, *known])
     try:
-        return pickle.loads(content["parts"][part])
+        text, places = content["parts"][part]
+        memory = np.memmap(arrays, np.uint8, mode="c") if places else np.empty(0, np.uint8)
+        return pickle.loads(text, buffers=[memory[at : at + size] for at, size in places])
     except Failure:
         raise
     except Exception as error:

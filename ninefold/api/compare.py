@@ -96,31 +96,31 @@ def compare(
     objects = gather(model, dataset, loss, test, metric, forward, optimizer, ask)
     objects.notes.extend(left_out(compared) if amp is None else ())
     place = _new_folder(folder)
-    chosen = {
-        **objects.write(place),
-        **compared,
-        "scheduler": "none",
-        "batch_size": 64,
-        **objects.keys,
-        "device": device,
-        "launch.cpu_processes": processes,
-        "study.ask": f"[{','.join(ask)}]",
-        "study.time_budget": minutes,
-        "study.control": "true",
-        "hydra.sweep.dir": as_value(str(place)),
-    }
     seeded = f"range(0,{seeds})" if "score" in ask else None
     named = {"batch_size": batch_size, "epochs": epochs, "threads": threads, "seed": seeded}
-    words = as_words(chosen, named, overrides)
-    command = ["--config-dir", str(place / OPTIONS), "-m", *words]
-    with open(place / COMMAND, "w", encoding="utf-8", opener=capsule.private) as file:
-        json.dump(command, file)
     try:
+        chosen = {
+            **objects.write(place),
+            **compared,
+            "scheduler": "none",
+            "batch_size": 64,
+            **objects.keys,
+            "device": device,
+            "launch.cpu_processes": processes,
+            "study.ask": f"[{','.join(ask)}]",
+            "study.time_budget": minutes,
+            "study.control": "true",
+            "hydra.sweep.dir": as_value(str(place)),
+        }
+        words = as_words(chosen, named, overrides)
+        command = ["--config-dir", str(place / OPTIONS), "-m", *words]
+        with open(place / COMMAND, "w", encoding="utf-8", opener=capsule.private) as file:
+            json.dump(command, file)
         return answered(command, place, at_most, show)
     finally:
         if not (place / STUDY).exists():  # nothing can go on with the data
-            arrays = (place / FILE).parent.glob(capsule.ARRAYS)
-            for path in (place / FILE, place / NOTES, place / COMMAND, *arrays):
+            made = [place / name for name in (FILE, NOTES, COMMAND)]
+            for path in (*made, made[0].with_name(capsule.ARRAYS)):
                 path.unlink(missing_ok=True)
 
 
@@ -138,10 +138,10 @@ def listed(words: str | Sequence[str]) -> Sequence[str]:
 
 
 def asked_axes(
-    device: str, parallel: str | Sequence[str] | None, amp: str | Sequence[str] | None
+    device: object, parallel: str | Sequence[str] | None, amp: str | Sequence[str] | None
 ) -> dict[str, str]:
     """Return the strategies and the precisions as overrides have them; None: what differs here."""
-    found = axes(device)
+    found = axes(str(device))
     for axis, given in (("parallel", parallel), ("amp", amp)):
         if given is not None:
             found[axis] = ",".join(listed(given))

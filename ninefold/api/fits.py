@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -13,7 +12,6 @@ from ninefold.api import OPTIONS, child, running
 from ninefold.api.compare import as_words, asked_axes
 from ninefold.api.objects import gather
 from ninefold.api.show import explained
-from ninefold.errors import Failure, ResourceError
 from ninefold.progress import aligned
 from ninefold.tables import html_table
 from ninefold.words import as_value
@@ -65,13 +63,10 @@ def fits(
         log = place / running.LOG
         arguments = [*child.FITS, options, *words]
         ended = child.run(arguments, log, rows.append, prints=False, shows=True, seconds=None)
-        failures = [*map(explained, ended.failures)]
         if not rows:
-            said = running.last_line(log)
-            kind = ResourceError if ended.code == -signal.SIGKILL else Failure
             wrong, do = "the count ended without a figure", "count a smaller network"
-            raise failures[0] if failures else kind("ninefold", ended.code, wrong, said, do)
-        return Fits(rows, [*map(str, failures)])
+            raise running.without_answer(ended, log, wrong, do)
+        return Fits(rows, [str(explained(each)) for each in ended.failures])
 
 
 class Fits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,6 +53,11 @@ def load(run: str | Path, which: str = "last", trust: bool = False) -> nn.Module
 
 def prepared(prepare: Preparation, inputs: Tree) -> Tree:
     """What a network takes of a batch of inputs, whatever their targets are."""
-    # A copy, as torch takes no negative strides, and warns of what cannot be written to.
-    tensors = each(lambda x: torch.as_tensor(x.copy()) if isinstance(x, np.ndarray) else x, inputs)
+
+    def as_read(leaf: Any) -> Any:
+        # A copy, as torch takes no negative strides, and warns of what cannot be written to.
+        tensor = torch.as_tensor(leaf.copy()) if isinstance(leaf, np.ndarray) else leaf
+        return tensor.float() if tensor.dtype == torch.float64 else tensor
+
+    tensors = each(as_read, inputs)
     return prepare(tensors, torch.zeros(rows(tensors)), None)[0]

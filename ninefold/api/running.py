@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from ninefold.api import COMMAND, OPTIONS, capsule, child
 from ninefold.api import show as shown
-from ninefold.errors import ConfigError, Failure, error_text
+from ninefold.errors import ConfigError, Failure, ResourceError, error_text
 from ninefold.files import read_json, read_text
 from ninefold.study_record import FILE as STUDY
 from ninefold.study_record import StudyRecord
@@ -51,10 +52,18 @@ def failure(ended: child.Ended, place: Path, at_most: float | None) -> Failure:
     if ended.late:
         wrong = "no configuration has a time after so many minutes"
         return ConfigError("at_most", at_most, wrong, "three rounds take longer", "raise it")
-    for each in ended.failures:
-        return shown.explained(each)
-    wrong = "the comparison ended without an answer"
-    return Failure("ninefold", ended.code, wrong, last_line(place / LOG), f"see {place / LOG}")
+    do = f"see what it printed, in a notebook {place / LOG}"
+    return without_answer(ended, place / LOG, "the comparison ended without an answer", do)
+
+
+def without_answer(ended: child.Ended, log: Path, wrong: str, do: str) -> Failure:
+    """Return what a command has told that failed, or else how it ended."""
+    if ended.failures:
+        return shown.explained(ended.failures[0])
+    if ended.code == -signal.SIGKILL:
+        found = "something killed it, as the kernel does where memory is short"
+        return ResourceError("ninefold", ended.code, wrong, found, "give it more memory")
+    return Failure("ninefold", ended.code, wrong, last_line(log), do)
 
 
 def resuming(folder: Path, minutes: float) -> list[str]:
@@ -80,4 +89,4 @@ def last_line(path: Path) -> str:
     """The last line of what a command has printed."""
     with suppress(OSError, ValueError, IndexError):
         return read_text(path).strip().splitlines()[-1]
-    return "it printed nothing"
+    return f"{path.name} is empty"

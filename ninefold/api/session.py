@@ -89,23 +89,18 @@ class Session(Entries):
             bar_format="{desc}: {n_fmt} of {total_fmt} s",
             disable=None if self._shows else True,
         )
-        self._began = 0.0
         # Sorted, so that the order in which they were given changes nothing.
         self._names, self.done = sorted(names), 0
         self._turn_seconds = turn
         self._takes: Mapping[str, Callable[[Turn], float]] = {}
         self.tournament = Tournament(
-            self, steps_budget(60.0 * minutes), self._look, seed, clock=self._now
+            self, steps_budget(60.0 * minutes), self._look, seed, clock=clock
         )
         self.warm_ups = WarmUps(self._names, lambda: self.tournament.elapsed, 60.0 * minutes)
 
-    def _now(self) -> float:
-        """Seconds since the beginning."""
-        return self._clock() - self._began
-
     def play(self, takes: Mapping[str, Callable[[Turn], float]]) -> None:
         """Let functions take the turns, to the end; each returns the seconds of a step."""
-        self._takes, self._began = takes, self._clock()
+        self._takes = takes
         self.tournament.run()
 
     def start_clock(self) -> None:
@@ -121,12 +116,13 @@ class Session(Entries):
             self._accelerator.synchronize(number)
         return self._clock() - self._since
 
-    def agree(self, taken: Taken) -> Taken:
+    def agree(self, turn: Turn, taken: Taken) -> Taken:
         """Note a turn, and return it."""
         if self._used and taken.begin is not None and not self._beside_on_gpu:
             self._beside_on_gpu = others_on_gpus(taken.begin, os.getpid().__eq__)
-        self.warm_ups.took(taken.seconds)
-        self._bar.update(min(int(self._now()), self._total) - self._bar.n)
+        if not turn.counted:
+            self.warm_ups.took(turn.name, taken.seconds)
+        self._bar.update(min(int(self.tournament.elapsed), self._total) - self._bar.n)
         return taken
 
     @property
@@ -212,7 +208,6 @@ class WarmUps:
         self._first: dict[str, list[float]] = {name: [] for name in names}
         self._goes_on: dict[int, bool] = {}  # by turn
         self._paces: dict[str, Pace] = {}
-        self._now: str | None = None  # whose turn is being taken
 
     def of(self, name: str) -> WarmUp:
         """Yield the turns of a step, and return its pace."""
@@ -221,23 +216,19 @@ class WarmUps:
         for number, calls in enumerate(WARM_UP):
             if not self._continues(number, calls):
                 break
-            self._now = name
-            taken = yield Turn(name, 0, calls, counted=False)
-            if self._now == name:
-                self.took(taken.seconds)
+            yield Turn(name, 0, calls, counted=False)
         step = self._each[name]
         self._paces[name] = Pace(step, step, self._late(name))
         return self._paces[name]
 
-    def took(self, seconds: float) -> None:
-        """Note the seconds of a call, if the turn that was taken is one of these.
+    def took(self, name: str, seconds: float) -> None:
+        """Note the seconds of a call in a turn of these.
 
         Each step's are known when the next turn of all is decided.
         """
-        if (name := self._now) is not None:
-            self._now, self._each[name] = None, max(seconds, MIN_SECONDS)
-            if len(self._first[name]) < COMMON_TURNS:
-                self._first[name].append(seconds)
+        self._each[name] = max(seconds, MIN_SECONDS)
+        if len(self._first[name]) < COMMON_TURNS:
+            self._first[name].append(seconds)
 
     def _late(self, name: str) -> float:
         """By how much its first turns took longer than later ones: a step may be compiled."""

@@ -62,7 +62,7 @@ class WholeRuns(Entries):
         commands = {command.name: command for command in self.measured.commands}
         return [WholeRun(commands[name], number, self.keep) for name in left]
 
-    def agree(self, taken: Taken) -> Taken:
+    def agree(self, turn: Turn, taken: Taken) -> Taken:
         return taken._replace(others=None)  # which processes are its own is not known
 
     def round_ended(self, number: int) -> None:

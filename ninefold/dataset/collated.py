@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import cloudpickle
@@ -138,5 +139,13 @@ class Collated:
 
 def _changed(change: Callable[[Any], Any], value: Any) -> Any:
     """`value` with `change` of its leaves, of which one is whatever has a method `to`: of a packed
-    sequence, which is a tuple, a part stays on the CPU."""
-    return each(change, value, is_leaf=lambda inner: hasattr(inner, "to"))
+    sequence, which is a tuple, a part stays on the CPU. Fields of dataclasses are looked through.
+    """
+
+    def changed(leaf: Any) -> Any:
+        if not is_dataclass(leaf) or isinstance(leaf, type) or hasattr(leaf, "to"):
+            return change(leaf)
+        inner = {at.name: getattr(leaf, at.name) for at in fields(leaf) if at.init}
+        return replace(leaf, **{name: _changed(change, part) for name, part in inner.items()})
+
+    return each(changed, value, is_leaf=lambda inner: hasattr(inner, "to"))

@@ -53,7 +53,7 @@ ADVICE: dict[Any, str] = {
 }
 OF_MAPPINGS = (
     "set dataset.keys=[INPUT,TARGET], [[INPUT,INPUT],TARGET] for several inputs, or [INPUT] for an "
-    "input alone"
+    "input alone, by names or by places from 0"
 )
 
 
@@ -62,7 +62,7 @@ class Items:
     """The items of a dataset with __len__ and __getitem__, as batches of inputs and targets.
 
     field, name: the key and the class, for errors.
-    keys: see Mapped. of_mappings: what to do where items are mappings and there are none, for an
+    keys: see Mapped. of_mappings: what to do where items are no pairs and there are none, for an
         error.
     collate: the collate_fn of a DataLoader, which gets the items as they are; None: default_collate
         gets pairs. What that returns becomes float32, int64, or stays bytes and bools.
@@ -217,12 +217,8 @@ class Items:
         if not isinstance(item, tuple | list):
             item = (item,)
         if not 0 < len(item) <= 2:
-            raise self.wrong(
-                f"item {number} has {len(item)} values",
-                "(input, target) is taken",
-                "set dataset.keys to the places of input and target, as [0,1], or [[0,1],2] of two "
-                "inputs; or return ((one, other), target)",
-            )
+            wrong = f"item {number} has {len(item)} values"
+            raise self.wrong(wrong, "(input, target) is taken", self.of_mappings)
         return tuple(item)
 
     def _by_keys(self, number: int, item: Any) -> tuple[Any, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from ninefold.config.composition import (
     mode_problems,
 )
 from ninefold.config.job import KEYS_NOT_IN_RESULT, not_a_name
-from ninefold.errors import ConfigError, Failure
+from ninefold.errors import ConfigError, Failure, Refused
 from ninefold.study import start
 from ninefold.types import MAX_RUNS
 from ninefold.words import key_and_value
@@ -125,16 +125,16 @@ def _wrong_value(override: Override, wrong: str) -> ConfigError:
 
 
 def settings_of(config: DictConfig) -> dict[str, Any]:
-    """The sections of a sweep, as plain values."""
-    names = rules.SWEEP_SECTIONS
-    return {name: OmegaConf.to_container(config[name], resolve=True) for name in names}
-
-
-def wrong_settings(settings: Mapping[str, Mapping[str, Any]]) -> list[Failure]:
-    """What is wrong with the values in the sections of a sweep."""
-    return [
+    """The sections of a sweep, as plain values. Raises Refused for wrong ones."""
+    found: dict[str, Any] = {
+        name: OmegaConf.to_container(config[name], resolve=True) for name in rules.SWEEP_SECTIONS
+    }
+    wrong = [
         failure
-        for section, node in settings.items()
+        for section, node in found.items()
         for key, value in node.items()
         for failure in rules.breach(f"{section}.{key}", value)
     ]
+    if wrong:
+        raise Refused(wrong)
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 from ninefold.checkpoint import manifest
 from ninefold.errors import ConfigError, error_text
 from ninefold.files import read_json, write_json
-from ninefold.result import TIMING, Result
+from ninefold.result import Result
 from ninefold.secrets import redacted
 from ninefold.study_record import FILE, SUPERSEDED, Round, StudyRecord
 from ninefold.tournament.taken import TakenTurn
@@ -119,9 +118,3 @@ class StudyFolder(StudyRecord):
     def can_be_resumed(self, name: str) -> bool:
         """Whether the run in folder `name` has a checkpoint to go on from, also after a failure."""
         return bool(manifest.read(self.folder / name / "checkpoints"))
-
-    def next_timing_round(self) -> int:
-        """The number of a new timing round; the folder of an interrupted one is deleted."""
-        number = len(self.timing)
-        shutil.rmtree(self.folder / TIMING / str(number), ignore_errors=True)
-        return number

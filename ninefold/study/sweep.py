@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
 from ninefold import study_record
 from ninefold.config import conf_files, like
 from ninefold.config.composition import Composition
@@ -30,7 +28,7 @@ from ninefold.result import FILE, Result
 from ninefold.secrets import redact, redacted
 from ninefold.study import checks, plan, start, timing
 from ninefold.study.runner import Launch, Study
-from ninefold.study.screen import Events, Screen
+from ninefold.study.screen import Screen
 from ninefold.words import as_value
 
 
@@ -38,14 +36,11 @@ from ninefold.words import as_value
 class PlannedStudy:
     """A study that can be run. Nothing of it is written yet.
 
-    config: of the whole sweep. composed: the same as YAML, with all overrides of the command.
     folder: its own. plan: its cells and rounds.
     settings: the sections of a sweep. resumes: whether it goes on with what is in the folder.
     launcher: the chosen launcher of Hydra's.
     """
 
-    config: DictConfig
-    composed: str
     folder: Path
     plan: plan.Plan
     settings: dict[str, Any]
@@ -62,8 +57,6 @@ def planned(composition: Composition) -> PlannedStudy:
     """The study that a sweep is. Raises Refused if no cell can be run, Failure, Hydra's errors."""
     config = composition.config
     settings = checks.settings_of(config)
-    if problems := checks.wrong_settings(settings):
-        raise Refused(problems)
     resumed, settings["study"]["resume"] = settings["study"]["resume"], None
     # Without the .. that a path may have, as Hydra names the folders of runs. It may be named after
     # the time of its first use, so this comes before the configurations of the runs.
@@ -84,14 +77,13 @@ def planned(composition: Composition) -> PlannedStudy:
     if settings["study"]["ask"] is None:
         turns = launcher == "basic" and not config.launch.inline and cells.compares_cells
         settings["study"]["ask"] = ["time", "score"] if turns else ["score"]
-    return PlannedStudy(
-        config, composition.as_yaml(), folder, cells, settings, resumed is not None, launcher
-    )
+    return PlannedStudy(folder, cells, settings, resumed is not None, launcher)
 
 
 @contextmanager
 def begun(
     planned: PlannedStudy,
+    composition: Composition,
     launch: Launch,
     screen: Screen,
     failed: Callable[[Outcome, Path], None],
@@ -103,26 +95,21 @@ def begun(
     launch, screen, failed: see Study and Timing. argv: the command's arguments. started: its
     time.time(). Raises Failure.
     """
-    folder, settings, config = planned.folder, planned.settings, planned.config
+    folder, settings = planned.folder, planned.settings
     folder.mkdir(parents=True, exist_ok=True)
     with exclusive(folder, 0, "study.resume", "folder of a study"):
         if planned.resumes:
             recording = start.resume(folder, planned.plan, settings, planned.launcher, started)
         else:
-            name = config.hydra.runtime.choices.get("experiments")
+            name = composition.choice("experiments")
             recording = start.begin(
                 folder, planned.plan, settings, name, planned.launcher, typed(argv), started
             )
-        write_text(folder / like.SWEEP, planned.composed)
+        write_text(folder / like.SWEEP, composition.as_yaml())
         recording.trust = like.needs_trust(folder)
         turns = timing.Timing(planned.plan, recording, screen, failed)
         times = turns if "time" in recording.asked else None
         yield Study(planned.plan, recording, launch, times, planned.concurrent, screen)
-
-
-def screen_for(cells: int, concurrent: bool) -> Screen:
-    """The screen of a study of so many cells. concurrent: its runs print lines themselves."""
-    return Events() if events.shows() else Screen(announces=cells == 1 or concurrent)
 
 
 def refused(planned: plan.Plan, folder: Path) -> list[Failure]:

@@ -65,8 +65,7 @@ class Timing(Entries):
         self._cells = {c.name: c for c in plan.timed if c.name not in recording.untimed}
         self._budget = budget_of(self._settings)
         self._jobs: dict[str, Settled] = {}
-        self._folder = recording.folder  # of this round
-        self._folders: list[Path] = []  # of its runs
+        self._folders: list[Path] = []  # of the runs of this round
         self._groups = 0  # of it
         self._on_gpu = False
         self._alone = set[str]()  # cells that have failed beside others
@@ -105,10 +104,10 @@ class Timing(Entries):
     def names(self) -> Sequence[str]:
         return [*self._cells]
 
-    def begin_round(self) -> int:
-        number = self._recording.next_timing_round()
-        self._folder = self._recording.folder / TIMING / str(number)
-        return number
+    @property
+    def _folder(self) -> Path:
+        """That of this round."""
+        return self._recording.folder / TIMING / str(self.done)
 
     def _look(self) -> Look:
         """Look at what is known; leave out the cells whose times cannot change the answer.
@@ -154,6 +153,8 @@ class Timing(Entries):
         if not self._jobs:
             self._forget_failures()
         folder = self._folder
+        if not self._groups:  # what an interrupted round has left
+            shutil.rmtree(folder, ignore_errors=True)
         self._groups += 1
         self._shown = f"round {self.done + 1}  {counted(len(self._cells), 'configuration')}"
         ready: list[TurnTaker] = []

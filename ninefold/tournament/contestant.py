@@ -123,10 +123,6 @@ class Entries(ABC):
     def round_ended(self, number: int) -> None:
         """Count a complete round."""
 
-    def begin_round(self) -> int:
-        """Return the number of the round that begins."""
-        return self.done
-
     def warm(
         self, alive: Sequence[Contestant], takes: Mapping[str, float], own: float
     ) -> Sequence[str]:
@@ -136,7 +132,7 @@ class Entries(ABC):
         """
         return []
 
-    def agree(self, taken: Taken) -> Taken:
+    def agree(self, turn: Turn, taken: Taken) -> Taken:
         """Note a turn; return it as it is to count."""
         return taken
 

@@ -39,21 +39,21 @@ class NeighborLoad:
         """Count from now on. processes: ids of our own besides this one."""
         self._before, self._began = _used([os.getpid(), *processes]), time.monotonic()
 
-    def share(self, processes: Sequence[int] | None = None) -> float | None:
-        """Return the share of the CPU time since `begin`, 0 to 1; None where it is not known.
+    def share(self, processes: Sequence[int]) -> float | None:
+        """Return the share of the CPU time since `begin`, 0 to 1; None where it is not known, as
+        where one of our own has ended since.
 
-        processes: our own ones now, where some were started or have ended since; None: the same.
+        processes: our own ones now.
         """
-        if self._before is None:
-            return None
-        before, own = self._before, self._before.own
-        after = _used([*own] if processes is None else [os.getpid(), *processes])
+        before, after = self._before, _used([os.getpid(), *processes])
         seconds = time.monotonic() - self._began
-        if after is None or not seconds or (processes is None and after.own.keys() != own.keys()):
+        if before is None or after is None or not seconds:
+            return None
+        if not before.own.keys() <= after.own.keys():
             return None
         whole = seconds * after.cpus
         busy = max(whole - (after.idle - before.idle), after.group - before.group)
-        ours = sum(used - own.get(pid, 0.0) for pid, used in after.own.items())
+        ours = sum(used - before.own.get(pid, 0.0) for pid, used in after.own.items())
         return min(max((busy - ours) / whole, 0.0), 1.0)
 
 

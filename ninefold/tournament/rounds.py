@@ -92,24 +92,21 @@ class Tournament:
         self._began = self._clock() - self._elapsed
         while (ended := self._ended()) is None:
             began, before, trained = self._clock(), self.not_counted, self._trained
-            number = self._entries.begin_round()
+            number = self._entries.done
             self._round(number)
             self.last_round = self._clock() - began - (self.not_counted - before)
             self.overhead = self.last_round - (self._trained - trained)
-            self._elapsed = self.elapsed
             self._entries.round_ended(number)
         self.ended = ended
 
     def train(self, turn: Turn) -> Taken:
         """Let one take a turn; return how it was taken. Raises Failure, Ended."""
         contestant = self.alive[turn.name]
-        began, before = time.time(), list(contestant.processes)
-        self._load.begin(before)
+        began = time.time()
+        self._load.begin(contestant.processes)
         seconds = contestant.turn(turn)
-        # What a process of its own used that has ended is not known.
-        whole = {*before} <= {*contestant.processes}
-        others = self._load.share(contestant.processes) if whole else None
-        return self._entries.agree(Taken(seconds, began, time.time(), others))
+        others = self._load.share(contestant.processes)
+        return self._entries.agree(turn, Taken(seconds, began, time.time(), others))
 
     @property
     def elapsed(self) -> float:

@@ -70,7 +70,7 @@ def test_large_memory_is_written_once_and_mapped(tmp_path: Path) -> None:
     assert sum(sizes) < 2 * large.nbytes + 100_000  # of NumPy, and of torch
     maps = Path("/proc/self/maps")
     found = load(file, sha256, "data")
-    assert str(Path(file).with_name("array-1.npy")) in maps.read_text()
+    assert str(Path(file).with_name(capsule.ARRAYS)) in maps.read_text()
     assert found[0].nbytes == large.nbytes
 
 
@@ -110,14 +110,26 @@ def test_a_file_that_was_changed_or_is_another_users_is_not_read(
     assert not made.exists()
 
 
-@pytest.mark.parametrize("size", [0, 60, 65_536])
-def test_an_array_file_that_was_cut_is_damaged_data_and_no_missing_module(
+@pytest.mark.parametrize("size", [0, 65_536])
+def test_a_file_of_arrays_that_was_cut_is_damaged_data_and_no_missing_module(
     size: int, tmp_path: Path
 ) -> None:
     file, sha256 = written(tmp_path, data=np.ones(100_000, np.uint8))
-    os.truncate(Path(file).with_name("array-0.npy"), size)
-    with pytest.raises(DataError, match=r"objects=.*array-0\.npy: it is damaged \("):
+    os.truncate(Path(file).with_name(capsule.ARRAYS), size)
+    with pytest.raises(DataError, match=r"objects=.*: it is not read; arrays\.bin .* is damaged;"):
         load(file, sha256, "data")
+
+
+def test_a_list_of_many_large_tensors_and_a_memmap_are_in_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "saved.npy"
+    np.save(path, np.arange(20_000.0))
+    items = [torch.full((20_000,), float(n)) for n in range(300)]
+    file, sha256 = written(tmp_path, data=(items, np.load(path, mmap_mode="r")))
+    assert {each.name for each in Path(file).parent.iterdir()} == {"objects.bin", capsule.ARRAYS}
+    assert Path(file).stat().st_size < 1_000_000
+    found, saved = load(file, sha256, "data")
+    assert all(map(torch.equal, found, items))
+    assert saved.sum() == np.arange(20_000.0).sum()
 
 
 def test_only_its_user_can_read_what_is_written(tmp_path: Path) -> None:
@@ -143,7 +155,6 @@ def test_what_cannot_be_copied_is_named(tmp_path: Path) -> None:
     lock = threading.Lock()
     with pytest.raises(ConfigError, match=r"error: it=it: it cannot be copied.*lock"):
         written(tmp_path, large=np.zeros(LARGE), it=lambda: lock)
-    assert [*tmp_path.rglob("*.npy")] == []
 
 
 def test_a_module_beside_the_script_is_found_before_an_installed_one_of_its_name(

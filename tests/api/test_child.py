@@ -1,6 +1,13 @@
 """The command of a comparison, a process of its own."""
 
-from ninefold.api import child
+import signal
+from pathlib import Path
+
+import torch
+
+from ninefold.api import child, running
+from ninefold.api.compare import asked_axes
+from ninefold.errors import ResourceError
 
 
 def test_a_command_that_is_stopped_before_it_has_begun_says_so_in_one_line(tmp_path):
@@ -10,3 +17,20 @@ def test_a_command_that_is_stopped_before_it_has_begun_says_so_in_one_line(tmp_p
     assert (ended.late, ended.code) == (True, 130)
     said = "error: signal=SIGINT: interrupted; nothing runs yet; start again\n"
     assert log.read_text() == said
+
+
+def test_a_command_that_was_killed_is_told_as_memory_even_where_nothing_was_kept(
+    tmp_path: Path,
+) -> None:
+    killed, ended = (
+        running.failure(child.Ended(code), tmp_path, None) for code in (-signal.SIGKILL, 1)
+    )
+    assert isinstance(killed, ResourceError)
+    assert "the kernel does where memory is short" in str(killed)
+    assert str(ended).endswith(
+        f"output.txt is empty; see what it printed, in a notebook {tmp_path / 'output.txt'}"
+    )
+
+
+def test_a_device_may_be_a_torch_device() -> None:
+    assert asked_axes(torch.device("cpu"), None, None) == asked_axes("cpu", None, None)

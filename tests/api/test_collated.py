@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections import UserDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,24 @@ def test_a_pair_of_tensors_needs_no_forward(tmp_path: Path) -> None:
         assert torch.equal(batch[0], words)
         wanted = F.cross_entropy(plain(words), classes)
         assert Objective(network, task)(*batch).item() == pytest.approx(wanted.item(), rel=1e-6)
+
+
+@dataclass
+class Scenes:
+    """As `collate_fn` may return."""
+
+    images: Tensor
+    boxes: list[Tensor]
+    names: tuple[str, ...]
+
+
+def test_tensors_in_fields_of_a_dataclass_are_moved_and_cast_as_others_are() -> None:
+    value = Scenes(torch.ones(2), [torch.ones(1)], ("a", "b"))
+    found = Collated([0, 1], lambda items: value, value).in_dtype(torch.bfloat16)
+    moved = found.to("meta").value
+    assert (moved.images.dtype, moved.boxes[0].device.type) == (torch.bfloat16, "meta")
+    assert moved.names == value.names
+    assert value.images.dtype == torch.float32
 
 
 def test_batches_are_the_same_with_worker_processes_what_collate_fn_draws_included(

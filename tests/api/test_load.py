@@ -81,6 +81,12 @@ def test_a_run_in_any_precision_is_loaded(tmp_path, precision):
     assert not ninefold.load(tmp_path).training
 
 
+def test_inputs_of_float64_are_taken_as_float32_as_in_training(tmp_path):
+    run_folder(tmp_path, "dataset=diabetes", "model=mlp", "task=regression")
+    network = ninefold.load(tmp_path)
+    assert network(network.prepare_inputs(np.zeros((2, 10)))).dtype == torch.float32
+
+
 @pytest.mark.parametrize("kind", ["images", "resized", "masks"])
 def test_it_computes_what_an_evaluation_does_without_the_data(tmp_path, kind):
     scene = scenes.write(tmp_path / "scenes", counts={"train": 4, "test": 4})

@@ -50,7 +50,7 @@ def test_an_answer_shows_three_notes_wherever_it_is_pickled_and_says_how_many_mo
     assert len(answer.caveats) == 6
     assert first.startswith("A/A test passed")
     assert [second, third] == answer.caveats[:2]
-    assert page.endswith("report.html, with 4 more notes")
+    assert page.endswith("report.html, with 1 more row and 4 more notes")
     assert command.startswith("train with it: ")
 
 

@@ -250,7 +250,7 @@ ODD: list[tuple[str, str, str]] = [
     ("image", "no target", NONE),
     ("image", "text", "the target of item 17 is of type str; "),
     ("image", "mapping", "item 17 is a mapping; it has image, label, name (text); set"),
-    ("image", "three in a row", "item 17 has 3 values; (input, target) is taken; set dataset.keys"),
+    ("image", "three in a row", "item 17 has 3 values; (input, target) is taken; set dataset.k"),
     ("image", "exit", "item 17 raised SystemExit: 3; "),
     ("image", "large class", "item 17 of dataset.train has the class 12; 0 to 9 are allowed"),
     ("mask", "large mask", "mask of item 17 has the value 12 in 24 pixels; 0 to 9 and ignore=255 "
@@ -290,7 +290,7 @@ def test_an_item_unlike_those_before_it_is_named(kind, odd, expected):
         ("raises", {}, "item 0 raised KeyError: 'cat'; .*mine.py:"),
         ("words", {}, "item 0 is a mapping; it has ids, mask, label, name .text.; set data"),
         ("words", {"keys": [["ids", "masks"], "label"]}, "item 0 has no masks; it has ids, mask,"),
-        ("three in a row", {}, r"item 0 has 3 values; .* set dataset.keys to the places"),
+        ("three in a row", {}, r"item 0 has 3 values; .* set dataset.keys=.*places from 0"),
         ("labeled", {"keys": ["image", "label"]}, "item 0 has no image; it is of type tuple; cor"),
         ("alone", {"keys": ["image"]}, "item 0 has no image; it is of type Tensor;"),
         ("table", {"mean": [0.5], "std": [1]}, r"an item's input is one value of the shape \[6\];"),

@@ -119,8 +119,8 @@ def run(name: str, words: Sequence[str]) -> None:
         require(mode_problems(composition))
         start(asked(composition.config, composition.config.hydra), whole)
         return
-    settings = checks.settings_of(composition.config)
-    require(checks.of_a_sweep(composition), checks.wrong_settings(settings))
+    checks.settings_of(composition.config)
+    require(checks.of_a_sweep(composition))
     if composition.choice("hydra/sweeper") == SWEEPER:
         for job in jobs(composition):
             start(job, whole)

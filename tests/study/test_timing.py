@@ -348,11 +348,11 @@ def test_what_other_programs_use_of_the_cpus_is_told_from_ones_own():
         ours, all_others, unknown = NeighborLoad(), NeighborLoad(), NeighborLoad()
         ours.begin([other]), all_others.begin([]), unknown.begin([2**30])
         time.sleep(1.5)
-        own, every = ours.share(), all_others.share()
+        own, every = ours.share([other]), all_others.share([])
     finally:
         os.kill(other, signal.SIGKILL)
     assert own is not None
     assert every is not None
     # A share of one CPU: it may have little of it beside other tests.
     assert every > own + 0.15 / len(os.sched_getaffinity(0))
-    assert unknown.share() is None
+    assert unknown.share([]) is None
