@@ -43,16 +43,19 @@ _caches: dict[str, Files] = {}
 
 
 def prepare(
-    dataset: Mapping[str, Any], option: str | None, asking: str | None = "dataset.classes"
+    dataset: Mapping[str, Any],
+    option: str | None,
+    asking: str | None = None,
+    counts: bool = False,
 ) -> tuple[Dataset, Files | None, dict[str, Any]]:
     """Return the dataset with this configuration, its cache, and what the data says of keys that
-    are null: `classes`, `shape`.
+    are null: `shape`, and `classes` if they are asked for.
 
     The cache is None unless this command has made it before. Without one the data is checked, and
     downloaded if asked to, once for all runs of a command with this configuration.
 
     option: of the group, for the error. asking: the key that needs the number of classes, if any.
-    Raises Failure.
+    counts: whether to count them, where that can be done, though no key asks. Raises Failure.
     """
     with _users_code():
         from ninefold.dataset import cache_folder  # late, because it imports NumPy
@@ -73,13 +76,16 @@ def prepare(
                     raise ConfigError("dataset.shape", "null", wrong, "mapped can", do)
                 if files is None:
                     built.prepare()
-                if node.get("classes", 0) is None and (count := built.count_classes()) is not None:
-                    found["classes"] = count
                 _checked[key] = found
-            if asking and node.get("classes", 0) is None and "classes" not in _checked[key]:
-                wrong = f"dataset={option} cannot count them, and {asking} asks for them"
-                allowed = "folder, hf and classes with `classes` or `targets` can"
-                raise ConfigError("dataset.classes", "null", wrong, allowed, "set dataset.classes")
+            open_ = node.get("classes", 0) is None and "classes" not in _checked[key]
+            if open_ and (asking or counts):
+                if (count := built.count_classes()) is not None:
+                    _checked[key]["classes"] = count
+                elif asking:
+                    wrong = f"dataset={option} cannot count them, and {asking} asks for them"
+                    allowed = "folder, hf and classes with `classes` or `targets` can"
+                    do = "set dataset.classes"
+                    raise ConfigError("dataset.classes", "null", wrong, allowed, do)
         except HydraException as error:
             if exhausted := memory_failure(error, "the dataset was being imported"):
                 raise exhausted from error

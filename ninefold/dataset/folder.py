@@ -20,6 +20,7 @@ from ninefold.dataset.images import (
     require_shape,
     splits_in,
     spread,
+    unlike_classes,
 )
 from ninefold.errors import DataError
 from ninefold.progress import bar
@@ -51,17 +52,8 @@ class Folder(Dataset):
         What the header does not show (a file cut short) is found when the image is decoded.
         """
         found = {split: self._classes(split) for split in self.splits}
-        train = set(found["train"])
-        for split, classes in found.items():
-            if set(classes) != train:
-                only = {"train": train - set(classes), split: set(classes) - train}
-                said = [f"only in {name}: {listed(who)}" for name, who in only.items() if who]
-                kind = {"val": "validation"}.get(split, split)
-                raise self._tree.wrong(
-                    f"training and {kind} classes differ",
-                    "; ".join(said),
-                    "give both the same class folders",
-                )
+        if wrong := unlike_classes(found):
+            raise self._tree.wrong(*wrong, "give both the same class folders")
         paths = [path for part in found.values() for files in part.values() for path in files]
         self._tree.require_readable(paths)
         for path in bar(spread(paths, OPENED), "opening images", unit="file", delay=1.0):
@@ -101,7 +93,7 @@ class Folder(Dataset):
                 f"found {listed(classes) if classes else 'no folders in it'}",
                 "put the images of each class into a folder of its own there",
             )
-        if self.classes not in (None, len(classes)):
+        if split == "train" and self.classes not in (None, len(classes)):
             wrong = f"{folder} has {len(classes)} class folders"
             do = f"set dataset.classes={len(classes)}"
             raise DataError("dataset.classes", self.classes, wrong, f"found {listed(classes)}", do)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,6 +183,22 @@ def spread(items: Sequence[T], count: int | None) -> list[T]:
     """`count` of `items`, evenly spaced; all of them if there are no more, or for None."""
     count = len(items) if count is None else min(count, len(items))
     return [items[number * len(items) // count] for number in range(count)]
+
+
+def unlike_classes(found: Mapping[Split, Iterable[str]]) -> tuple[str, str] | None:
+    """How the classes of a split differ from those of training: what is wrong, and what was found.
+
+    found: the names of each split's classes, in the order of their numbers.
+    """
+    train = [*found["train"]]
+    for split, names in found.items():
+        if (own := [*names]) != train:
+            only = {"train": {*train} - {*own}, split: {*own} - {*train}}
+            said = [f"only in {name}: {listed(who)}" for name, who in only.items() if who]
+            kind = {"val": "validation"}.get(split, split)
+            where = "; ".join(said) or "they are in another order"
+            return f"training and {kind} classes differ", where
+    return None
 
 
 def listed(names: Iterable[str]) -> str:

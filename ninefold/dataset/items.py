@@ -21,7 +21,8 @@ from PIL import Image
 
 from ninefold.dataset.arrays import LazyArray, Rows
 from ninefold.dataset.collated import Collated
-from ninefold.dataset.masks import ClassNumbers
+from ninefold.dataset.images import spread
+from ninefold.dataset.masks import LOOKED_AT, ClassNumbers
 from ninefold.errors import (
     ConfigError,
     DataError,
@@ -170,10 +171,15 @@ class Items:
         if self.collate is None:
             _ = self.first
         _, targets = self.looked_at()
-        if self.masked and self.numbers is not None:
-            found = set(targets.unique().tolist())
-            if wrong := self.numbers.nothing_to_learn(found, len(targets)):
-                raise self.wrong(*wrong)
+        if not self.masked or self.numbers is None:
+            return
+        found, rows = set(targets.unique().tolist()), spread(range(len(self)), LOOKED_AT)
+        for row in rows:  # until one shows what a few may lack, such as small objects
+            if not self.numbers.nothing_to_learn(found, len(rows)):
+                return
+            found |= set(self.batch(np.array([row]))[1].unique().tolist())
+        if wrong := self.numbers.nothing_to_learn(found, len(rows)):
+            raise self.wrong(*wrong)
 
     def require_no_random_transforms(self, cache: str) -> None:
         """Raise DataError if an item differs when it is read again, which dataset.cache forbids.

@@ -15,6 +15,7 @@ from hydra.utils import instantiate
 
 from ninefold.dataset import Dataset, Examples, Split
 from ninefold.dataset.arrays import ArraySpec, Reading, Rows, specs
+from ninefold.dataset.images import unlike_classes
 from ninefold.dataset.items import (
     TO_TENSOR,
     Column,
@@ -62,7 +63,11 @@ class Mapped(Dataset):
         """Build both classes and read some items, in the launcher: what they download is there
         before several processes build them. Raises DataError, ConfigError.
         """
-        for split in ("train", "test"):
+        splits: tuple[Split, ...] = ("train", "test")
+        names = {split: names_of(self._items(split).data) for split in splits}
+        if all(names.values()) and (wrong := unlike_classes(names)):
+            raise self._items("test").wrong(*wrong, "give both the same classes")
+        for split in splits:
             items = self._items(split)
             items.require_usable()
             self._require_shape(items)
@@ -228,6 +233,14 @@ class Mapped(Dataset):
             )
             raise DataError(field, target, wrong, "__len__ and __getitem__ are needed", do)
         return data
+
+
+def names_of(data: Any) -> Sequence[str]:
+    """The names of a user's dataset's classes, by its `classes` as torchvision's have it."""
+    found = getattr(data, "classes", None)
+    if not isinstance(found, list | tuple) or not all(isinstance(name, str) for name in found):
+        return ()
+    return found
 
 
 def said_classes(data: Any) -> int | None:

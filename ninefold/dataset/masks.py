@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +29,6 @@ from ninefold.dataset.images import (
 from ninefold.errors import ConfigError
 from ninefold.numbers import counted, plural
 from ninefold.progress import bar
-
-if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
-    pass
 
 # Folders of images and of their masks, the split in place of {}; the first that is there is taken.
 LAYOUTS = (
@@ -107,9 +104,9 @@ class ClassNumbers:
     def nothing_to_learn(self, found: set[int], count: int) -> tuple[str, str, str] | None:
         """What is wrong with `count` masks that hold these values: all void, or one class beside.
 
-        That is of 0 and 255 where 255 is void: masks in black and white.
+        That is of 0 and 255 where 255 is void: masks in black and white, unless values are given.
         """
-        if self.ignore not in found or self.ignore in (self.values or ()):
+        if self.ignore not in found or self.values is not None:
             return None
         if not found <= ({0, 255} if self.ignore == 255 else {self.ignore}):
             return None

@@ -30,11 +30,27 @@ def require_counts(counts: Iterable[tuple[str, Any]], least: int = 0) -> None:
 
 
 class Schedule:
-    """Learning rates of `scheduler`, stepped after each epoch; ReduceLROnPlateau by its loss."""
+    """Learning rates of `scheduler`, with a linear warm-up.
 
-    def __init__(self, scheduler: LRScheduler) -> None:
-        self._scheduler = scheduler
+    It is stepped after each epoch, ReduceLROnPlateau by its loss, or `per_step`: by each optimizer
+    step after the warm-up, and not after an epoch. Optimizer step n (from 1) of the `warmup` steps
+    has n / warmup of the learning rate that the scheduler has set.
+    """
+
+    def __init__(
+        self,
+        scheduler: LRScheduler,
+        optimizer: torch.optim.Optimizer,
+        warmup: int = 0,
+        per_step: bool = False,
+    ) -> None:
+        self._scheduler, self._optimizer = scheduler, optimizer
+        self._warmup, self._per_step = warmup, per_step
         self._stands = False
+        self._begun = 0  # optimizer steps
+        self._rates = self._current()  # as the scheduler set them, without the warm-up
+        # A first step that a GradScaler skips is no reason to warn that the order is wrong.
+        warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
 
     @contextmanager
     def standing(self) -> Iterator[None]:
@@ -47,50 +63,6 @@ class Schedule:
 
     def begin_step(self) -> None:
         """Set the learning rates of the optimizer step that begins."""
-
-    def end_epoch(self, loss: float) -> None:
-        """Set the learning rates of the next epoch. loss: mean training loss of the last one."""
-        if isinstance(self._scheduler, ReduceLROnPlateau):
-            self._scheduler.step(loss)
-        else:
-            self._scheduler.step()
-
-    def state_dict(self) -> dict[str, Any]:
-        """The scheduler's state_dict."""
-        return self._scheduler.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state`. Raises ValueError for a count or a rate that none can be."""
-        counts = [pair for pair in named(dict(state), "") if pair[0] == "last_epoch"]
-        require_counts(counts, least=-1)  # of one in a SequentialLR that has not begun
-        self._scheduler.load_state_dict(dict(state))
-
-
-class SteppedSchedule(Schedule):
-    """Learning rates with a linear warm-up, of a scheduler stepped `per_step`, or both.
-
-    Optimizer step n (from 1) of the `warmup` steps has n / warmup of the learning rate that the
-    scheduler has set. A scheduler that is stepped `per_step`, by each optimizer step and not after
-    an epoch, is first stepped after the warm-up.
-    """
-
-    def __init__(
-        self,
-        scheduler: LRScheduler,
-        optimizer: torch.optim.Optimizer,
-        warmup: int,
-        per_step: bool,
-    ) -> None:
-        super().__init__(scheduler)
-        self._optimizer = optimizer
-        self._warmup = warmup
-        self._per_step = per_step
-        self._begun = 0  # optimizer steps
-        self._rates = self._current()  # as the scheduler set them, without the warm-up
-        # A first step that a GradScaler skips is no reason to warn that the order is wrong.
-        warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
-
-    def begin_step(self) -> None:
         if self._stands:
             return
         if self._begun < self._warmup:
@@ -100,28 +72,34 @@ class SteppedSchedule(Schedule):
         self._begun += 1
 
     def end_epoch(self, loss: float) -> None:
+        """Set the learning rates of the next epoch. loss: mean training loss of the last one."""
         if self._per_step:
             return
-        if self._begun >= self._warmup:
-            super().end_epoch(loss)
-            self._rates = self._current()
-            return
-        self._apply(1)
-        super().end_epoch(loss)
+        warms_up = self._begun < self._warmup
+        if warms_up:
+            self._apply(1)
+        if isinstance(self._scheduler, ReduceLROnPlateau):
+            self._scheduler.step(loss)
+        else:
+            self._scheduler.step()
         self._rates = self._current()
-        self._apply(self._begun / self._warmup)
+        if warms_up:
+            self._apply(self._begun / self._warmup)
 
     def state_dict(self) -> dict[str, Any]:
         """The scheduler's state_dict, with `begun` and `rates` of the warm-up."""
-        return {**super().state_dict(), "begun": self._begun, "rates": list(self._rates)}
+        return {**self._scheduler.state_dict(), "begun": self._begun, "rates": [*self._rates]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        own = dict(state)
-        begun, rates = own.pop("begun"), list(own.pop("rates"))
+        """Continue from `state`. Raises ValueError for a count or a rate that none can be."""
+        own = dict(state)  # that of a run without a warm-up may be older than both
+        begun, rates = own.pop("begun", 0), [*own.pop("rates", self._rates)]
+        counts = [pair for pair in named(own, "") if pair[0] == "last_epoch"]
         require_counts([("begun", begun)])
+        require_counts(counts, least=-1)  # of one in a SequentialLR that has not begun
         if len(rates) != len(self._rates) or not all(0 <= float(n) < math.inf for n in rates):
             raise ValueError(f"rates: one of at least 0 for each group is expected, not {rates}")
-        super().load_state_dict(own)
+        self._scheduler.load_state_dict(own)
         self._begun, self._rates = begun, rates
 
     def _current(self) -> list[Any]:
@@ -149,6 +127,4 @@ def schedule(
         wrong = "ReduceLROnPlateau takes an epoch's mean loss"
         do = "set scheduler.per=epoch or choose another scheduler"
         raise ConfigError("scheduler.per", per, wrong, "epoch is allowed with it", do)
-    if per == "epoch" and not warmup:
-        return Schedule(scheduler)
-    return SteppedSchedule(scheduler, optimizer, warmup, per == "step")
+    return Schedule(scheduler, optimizer, warmup, per == "step")

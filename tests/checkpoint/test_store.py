@@ -300,7 +300,9 @@ def fresh(seed: int, scaler: bool = True) -> State:
     scheduler = ReduceLROnPlateau(optimizer, patience=0, factor=0.5)
     grad_scaler = amp.grad_scaler(CPU)
     losses = LossTracker(optimizer, grad_scaler, CPU, skip=False)
-    return State(model, optimizer, Schedule(scheduler), grad_scaler, Average(model, 0.9), losses)
+    return State(
+        model, optimizer, Schedule(scheduler, optimizer), grad_scaler, Average(model, 0.9), losses
+    )
 
 
 def advance(state: State, steps: int) -> list[float]:
@@ -325,7 +327,7 @@ def advance(state: State, steps: int) -> list[float]:
 def test_a_schedule_of_several_goes_on_after_its_state_was_taken_back(tmp_path):
     run = fresh(0)
     rates = ConstantLR(run.optimizer, 0.5, 2), MultiStepLR(run.optimizer, [3], 0.1)
-    run.schedule = Schedule(SequentialLR(run.optimizer, [*rates], [2]))
+    run.schedule = Schedule(SequentialLR(run.optimizer, [*rates], [2]), run.optimizer)
     Checkpoints(tmp_path, keep=1).save(run.capture(Single(), ALONE), best=False)
     for saved in (run.capture(Single(), ALONE), read(tmp_path / "last.pt")):
         run.restore(saved, Single(), ALONE)

@@ -193,7 +193,9 @@ def a_run(folder: Path) -> TrainingRun:
     prepare = ImagePreparation(1, None, None, None, False, 0)
     objective = Objective(model, Classification(2))
     return TrainingRun(
-        state=State(model, optimizer, Schedule(scheduler), scaler, Average(model, None), losses),
+        state=State(
+            model, optimizer, Schedule(scheduler, optimizer), scaler, Average(model, None), losses
+        ),
         forward=objective,
         objective=objective,
         batches=Batches(HostSource(examples), 2, 0, prepare, ALONE),

@@ -240,3 +240,32 @@ class Numbers:
 
     def __getitem__(self, number: int) -> Any:
         raise IndexError(number)
+
+
+class Named:
+    """Items of classes that have names, as torchvision's ImageFolder."""
+
+    def __init__(self, classes: list[str]) -> None:
+        self.classes = classes
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, number: int) -> Any:
+        return torch.ones(3), number % len(self.classes)
+
+
+class Rare:
+    """Images with void at an edge, of which one in fifty shows something."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, number: int) -> Any:
+        mask = torch.zeros(8, 8, dtype=torch.uint8)
+        mask[0] = 255
+        mask[4, 4] = number % 50 == 30
+        return torch.zeros(3, 8, 8, dtype=torch.uint8), mask

@@ -112,7 +112,10 @@ def test_the_first_item_says_the_shape_and_the_class_its_number_of_classes():
     with pytest.raises(ConfigError, match=r"null: dataset=mapped cannot count .* task.classes ask"):
         data.prepare(job, "mapped", "task.classes")
     digits = {"_target_": "tests.dataset.mine.Digits", "count": 50}
-    *_, found = data.prepare({**job, "train": digits, "test": digits}, "mapped")
+    job |= {"train": digits, "test": digits}
+    *_, found = data.prepare(job, "mapped")
+    assert found == {"shape": [1, 8, 8]}  # a regression on integers has no classes
+    *_, found = data.prepare(job, "mapped", "task.classes")
     assert found == {"shape": [1, 8, 8], "classes": 10}
 
 
@@ -164,8 +167,25 @@ def test_what_a_crop_adds_to_a_mask_is_void_and_needs_a_number() -> None:
         item("mask", classes=5, crop=1, ignore=None).prepare()
 
 
+def test_splits_whose_classes_have_other_names_or_places_are_refused():
+    def splits(train: list[str], test: list[str]) -> Mapped:
+        own = ({"_target_": f"{MINE}.Named", "classes": names} for names in (train, test))
+        return Mapped(train=next(own), test=next(own), classes=3)
+
+    splits(["ant", "bird", "cat"], ["ant", "bird", "cat"]).prepare()
+    with pytest.raises(DataError, match=r"training and test classes differ; only in train: bird;"):
+        splits(["ant", "bird", "cat"], ["ant", "cat"]).prepare()
+    with pytest.raises(DataError, match=r"classes differ; they are in another order; give both"):
+        splits(["ant", "cat"], ["cat", "ant"]).prepare()
+
+
+def test_masks_of_small_objects_beside_void_are_masks_of_classes():
+    rare = {"_target_": f"{MINE}.Rare", "count": 100}
+    Mapped(train=rare, test=rare, classes=2).prepare()
+
+
 def test_black_and_white_masks_are_not_taken_for_void():
-    said = r"7 masks hold the values 0, 255 only; 255 is ignored .*; divide black and white masks"
+    said = r"48 masks hold the values 0, 255 only; 255 is ignored .*; divide black and white masks"
     with pytest.raises(DataError, match=said):
         item("black and white", classes=2).prepare()
     with pytest.raises(DataError, match=r"the value 255 in .*; 0 to 1 are allowed; divide black"):

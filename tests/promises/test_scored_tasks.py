@@ -10,8 +10,11 @@ REGRESSION = ["task=regression", "dataset=diabetes", "model=mlp", "batch_size=32
 @pytest.mark.parametrize(
     ("overrides", "line"),
     [
-        (["dataset.classes=3"], "dataset.classes=3: diabetes has 10 numbers and one target"),
-        (["dataset.shape=[1,1,11]"], "dataset.shape=[1, 1, 11]: diabetes has 10 numbers"),
+        (["dataset.classes=3"], "task=regression: the model's output is [2, 3], the targets are"),
+        (
+            ["dataset.shape=[1,1,11]"],
+            "model=mlp: it fails in evaluation mode on examples of [10]; ",
+        ),
     ],
 )
 def test_what_does_not_fit_is_an_error_in_one_line(overrides, line):

@@ -21,6 +21,7 @@ from ninefold.dataset.images import (
     pixels,
     reason,
     require_shape,
+    unlike_classes,
 )
 from ninefold.errors import ConfigError, DataError, Failure, memory_failure, not_installed
 
@@ -55,9 +56,13 @@ class HF(Dataset):
         if self.download and self.name is not None:
             self._splits(fetch=True)
         require_shape(self.shape)
-        for split in ("train", "test"):
-            examples = self.load(split)
-            examples.inputs[np.arange(1)]
+        splits: tuple[Split, ...] = ("train", "test")
+        examples = {split: self.load(split) for split in splits}
+        names = {split: found.names for split, found in examples.items()}
+        if all(names.values()) and (wrong := unlike_classes(names)):
+            raise self._tree.wrong(*wrong, "cast both label columns to the same ClassLabel")
+        for found in examples.values():
+            found.inputs[np.arange(1)]
 
     def count_classes(self) -> int:
         table = self._table("train")

@@ -128,21 +128,18 @@ def present(points: Tensor) -> Tensor:
     return ~points.isnan().any(dim=-1)
 
 
-def heatmaps(
-    points: Tensor, shape: Sequence[int], sigma: float | Sequence[float], out: Tensor | None = None
-) -> Tensor:
+def heatmaps(points: Tensor, shape: Sequence[int], sigma: Sequence[float]) -> Tensor:
     """Gaussian heatmaps of peak 1 around points, on their device: float32 [n, k, d, h, w].
 
     The outer product of three vectors, in one pass over the result. A point lies between voxels
     where its coordinates are fractions; the heatmap of NaN is 0.
 
     points: float [n, k, 3], in voxels z, y, x. shape: d, h, w.
-    sigma: in voxels, for all axes or for each. out: float32 [n, k, d, h, w] to write to.
+    sigma: in voxels, for each axis.
     """
-    sigmas = [sigma] * 3 if isinstance(sigma, int | float) else sigma
-    z, y, x = (gaussian(points[..., axis], side, sigmas[axis]) for axis, side in enumerate(shape))
+    z, y, x = (gaussian(points[..., axis], side, sigma[axis]) for axis, side in enumerate(shape))
     plane = z[..., :, None] * y[..., None, :]
-    return torch.mul(plane[..., None], x[..., None, None, :], out=out)
+    return plane[..., None] * x[..., None, None, :]
 
 
 def gaussian(centers: Tensor, side: int, sigma: float) -> Tensor:

@@ -74,7 +74,7 @@ def test_absent_landmarks_have_no_gradient_and_no_errors(loss):
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last_3d])
 def test_a_position_is_read_from_its_heatmap_between_the_voxels(layout):
     points = torch.tensor([[[4.3, 5.5, 3.0], [0.0, 0.1, 8.0]]])
-    maps = heatmaps(points, SHAPE, 0.8).contiguous(memory_format=layout)
+    maps = heatmaps(points, SHAPE, [0.8] * 3).contiguous(memory_format=layout)
     assert (positions(maps, logits=False) - points).abs().max() < 0.15
     assert (positions(maps.log(), logits=True) - points).abs().max() < 0.15
     alone = torch.full((1, 1, *SHAPE), -3.0)
