@@ -291,9 +291,9 @@ class ParallelKeys(OptionKeys, kw_only=True):
 class DatasetKeys(OptionKeys, kw_only=True):
     """The examples, and how images are prepared."""
 
-    root: Text
+    root: Annotated[Text, MAY_CHANGE]
     """Folder of the data; null for a dataset that needs none."""
-    download: Annotated[bool, NO_EFFECT] = False
+    download: Annotated[bool, MAY_CHANGE, NO_EFFECT] = False
     """Download the data into root if it is not there."""
     limit: Count | None = None
     """Use only this many training examples; null: all."""

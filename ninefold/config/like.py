@@ -123,10 +123,18 @@ def expanded(arguments: Sequence[str]) -> list[str]:
 
     Raises ConfigError.
     """
-    found = _expanded(arguments, KEY)
+    found = _expanded([*map(_from_home, arguments)], KEY)
     if RESUMED not in map(key_of, found) or flags_of(found).multirun:
         return found
     return _expanded(found, RESUMED)
+
+
+def _from_home(word: str) -> str:
+    """A word whose folder begins with ~, which a shell leaves alone behind a `=`, expanded."""
+    key, value = key_and_value(word)
+    if key not in (KEY, RESUMED, "resume") or not value.startswith("~"):
+        return word
+    return f"{key}={as_value(os.path.expanduser(value))}"
 
 
 def _expanded(arguments: Sequence[str], name: str) -> list[str]:

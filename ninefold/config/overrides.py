@@ -35,6 +35,7 @@ EXTRAS = {  # of plugins
     "hydra/launcher/submitit_local": "slurm",
     "hydra/launcher/submitit_slurm": "slurm",
 }
+OPEN = ("optimizer", "scheduler", "logger")  # groups whose targets may take any key
 
 
 def of_arguments(arguments: Sequence[str], command: str) -> list[Failure]:
@@ -135,12 +136,15 @@ def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
     if match := re.search(r"Could not (?:override|delete[^']*) '([^']+)'", text):
         key = match.group(1).partition("=")[0]
         group, value = key.partition(".")[0], _given(key, given)
-        if _given("ckpt", given) != "?" and group in groups_of("evaluate"):
-            wrong = f"{group} is taken from the checkpoint as a whole"
-            allowed = "a command that changes a key of it names its option too"
-            return ConfigError(key, value, wrong, allowed, f"add {group}=OPTION")
-        adds = "++" if value.startswith("{") else "+"
-        do = f"correct its name, or {adds}{key}=... if the target takes it"
+        for word, source in (("ckpt", "checkpoint"), ("resume", "run")):
+            is_key = word == "ckpt" or key in option_keys()
+            if _given(word, given) != "?" and group in groups_of("evaluate") and is_key:
+                wrong = f"{group} is taken from the {source} as a whole"
+                allowed = "a command that changes a key of it names its option too"
+                return ConfigError(key, value, wrong, allowed, f"add {group}=OPTION")
+        do, section = "correct its name", value.startswith("{")
+        if group in OPEN or key.count(".") > 1 or section:
+            do += f", or {'++' if section else '+'}{key}=... if the target takes it"
         return ConfigError(key, value, "the chosen options have no such key", _near(key), do)
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     key = getattr(cause, "full_key", None)
@@ -171,11 +175,13 @@ def _not_an_override(text: str) -> ConfigError:
 
 
 def _near(key: str) -> str:
-    """A suggestion of another key in the section or group of `key`."""
+    """A suggestion of another key in the section or group of `key`, or of where it is one."""
     begin = f"{key.partition('.')[0]}." if "." in key else ""
     if begin == "hydra.":
         return "--cfg hydra shows its keys"
     known = {**KEYS, **option_keys()}.keys() - {key}
+    if same := sorted(name for name in known if name.rpartition(".")[2] == key):
+        return f"did you mean {' or '.join(same[:3])}?"
     return suggestion(key, {name for name in known if name.startswith(begin)}, begin)
 
 

@@ -37,7 +37,8 @@ from ninefold.words import key_of
 AUTO = "auto"
 STRATEGY = "parallel"
 # Keys that may change, but not so that resume=auto takes runs that differ in them for one job.
-ONLY_IF_NAMED = (STRATEGY, "optimizer.fused", "threads")
+ONLY_IF_NAMED = (STRATEGY, "optimizer.fused", "threads", "dataset.root")
+SET_BY = {"parallel.device": "device", "parallel.timeout": "launch.timeout"}
 
 
 @dataclass(frozen=True)
@@ -155,8 +156,6 @@ class Resume:
         # Loggers are replaced as a whole: `~logger.tensorboard` names one that is absent.
         keys = ["logger" if key.startswith("logger") else key for key in self.keys]
         now = self.config.frozen
-        if "launch.timeout" in keys and select(now, "parallel.timeout") != schema.ABSENT:
-            keys.append("parallel.timeout")
         for key in filter(may_change, keys):
             same = key == STRATEGY and self.choices.get(key) == options.get(key)  # it is repeated
             if same or (value := select(now, key)) == schema.ABSENT:
@@ -168,7 +167,9 @@ class Resume:
                     options[key] = self.choices[key]
         if started_by() and "parallel.processes" not in keys:  # their launcher determines it
             values["parallel.processes"] = "auto"
-        return self.run.config.with_values(values), options
+        config = self.run.config.with_values(values)
+        own = {key for key in SET_BY if select(config.frozen, key) != schema.ABSENT}
+        return config.with_values({key: f"${{{SET_BY[key]}}}" for key in own}), options
 
 
 def newest_unfinished(

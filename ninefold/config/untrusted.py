@@ -162,7 +162,7 @@ def edited(saved: object, now: str) -> list[str]:
     """How the job `now` of a resumed run differs from `saved`, the one in its checkpoint.
 
     As `key=now (was before)`, of the keys that may not change in a resumed run and affect its
-    results. Where the data lies may differ: it may have been moved. Both are YAML.
+    results. Both are YAML.
     """
     if not isinstance(saved, str):
         return []
@@ -170,7 +170,7 @@ def edited(saved: object, now: str) -> list[str]:
         before, after = parse(saved), parse(now)
     except ValueError:
         return []  # the weights have been verified, and that text has no other use here
-    other = (*marked(MAY_CHANGE), *marked(NO_EFFECT), "choices", "dataset.root")
+    other = (*marked(MAY_CHANGE), *marked(NO_EFFECT), "choices")
     return schema.differences(before, after, other)
 
 

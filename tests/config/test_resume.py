@@ -146,8 +146,10 @@ def test_a_run_whose_dataset_has_other_numbers_of_examples_is_refused(shell):
     images = ("dataset=folder", "dataset.root=set", "dataset.shape=[1,8,8]", "dataset.mean=null")
     shell.train(*JOB, *images, "dataset.std=null", "model=mlp", "batch_size=1", "max_steps=1",
                 "hydra.run.dir=run", code=0)  # fmt: skip
-    shutil.copy(file, shell.folder / "set" / "train" / "a" / "2.png")
-    done = shell.train("resume=run", "max_steps=2", code=3)
+    (shell.folder / "set").rename(shell.folder / "moved")
+    shell.train("resume=run", "max_steps=2", "dataset.root=moved", code=0)
+    shutil.copy(shell.folder / "moved/train/a/0.png", shell.folder / "moved/train/a/2.png")
+    done = shell.train("resume=run", "max_steps=3", code=3)
     assert "its dataset has other numbers of examples by now; for training, validation and test " \
         "[3, 0, 2] and [4, 0, 2] are those then and now; " in done.stderr  # fmt: skip
 
@@ -200,6 +202,8 @@ def test_what_repeats_the_run_is_fine_and_what_differs_is_named_in_one_line(shel
     assert job["parallel"]["timeout"] == job["launch"]["timeout"] == 77
     assert (set(job["logger"]), job["choices"]["logger"]) == ({"jsonl", "tensorboard"}, "default")
     assert (job["log_every"], job["max_steps"], job["threads"]) == (1, 2, 1)
+    shell.train("resume=run", "max_steps=3", "launch.timeout=78", code=0)
+    assert stored(run)["parallel"]["timeout"] == 78  # though its command has parallel=none
 
 
 @pytest.mark.parametrize(
