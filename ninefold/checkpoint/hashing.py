@@ -12,9 +12,10 @@ from typing import Any, BinaryIO
 
 import torch
 
+from ninefold.checkpoint.manifest import Part
 from ninefold.files import sha256_of
 
-Listing = dict[str, dict[str, Any]]  # of each file of a folder its size and sha256
+Listing = dict[str, Part]  # of each file of a folder
 
 
 class Hashing:
@@ -52,7 +53,7 @@ class Hashing:
             raise
 
 
-def read_back(path: Path, file: Hashing) -> dict[str, Any]:
+def read_back(path: Path, file: Hashing) -> Part:
     """The size and sha256 of `path`, which `file` wrote. Raises OSError if it holds another."""
     written = file.sha256.hexdigest()
     if sha256_of(path) != written:
@@ -62,7 +63,7 @@ def read_back(path: Path, file: Hashing) -> dict[str, Any]:
 
 def listing(folder: Path) -> Listing:
     """The files in `folder`. Raises OSError if one cannot be read, or something else is in it."""
-    found = {}
+    found: Listing = {}
     for path in sorted(folder.iterdir()):
         facts = path.lstat()
         if not stat.S_ISREG(facts.st_mode):

@@ -6,7 +6,9 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
+
+import msgspec
 
 from ninefold.errors import CheckpointError
 from ninefold.extensions import SHARDED
@@ -15,13 +17,25 @@ from ninefold.files import read_json, write_json
 FILE = "manifest.json"
 FORMAT = 2
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")  # of a file that may be listed
-FIELDS = {"sha256": str, "size": int, "step": int}  # of an entry
-OF_FILE = {"sha256": str, "size": int}  # of each of the "files" in the entry of a folder
 WHOLE = ".pt"  # the ending of a checkpoint that is a file; SHARDED: a folder, by all ranks
 NEW = f".new{WHOLE}"  # a checkpoint that is being written
 
+
+class Part(TypedDict):
+    """What a file must be."""
+
+    sha256: str
+    size: int
+
+
+class Entry(Part):
+    """A checkpoint; of a folder, `files` are those in it."""
+
+    step: int
+    files: NotRequired[dict[str, Part]]
+
+
 # For each file name the entries it may have, newest first: one, or two while it is replaced.
-Entry = dict[str, Any]
 Files = dict[str, list[Entry]]
 
 
@@ -99,20 +113,10 @@ def read(folder: Path) -> Files:
     return {name: entries for name, entries in listed.items() if entries}
 
 
-def _entry(found: Any) -> Entry | None:
-    if not isinstance(found, dict):
-        return None
-    entry = {key: found.get(key) for key in FIELDS}
-    if not all(type(entry[key]) is FIELDS[key] for key in FIELDS):
-        return None
-    files = found.get("files")
-    if isinstance(files, dict):
-        entry["files"] = {
-            str(name): {key: about.get(key) for key in OF_FILE}
-            for name, about in files.items()
-            if isinstance(about, dict)
-        }
-    return entry
+def _entry(found: object) -> Entry | None:
+    with suppress(msgspec.ValidationError):
+        return msgspec.convert(found, Entry)
+    return None
 
 
 def sums(files: Files, name: str) -> set[str]:

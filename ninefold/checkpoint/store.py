@@ -204,7 +204,8 @@ def _write(path: Path, content: Mapping[str, Any]) -> Entry:
         hashing.save(dict(content))
         file.flush()
         os.fsync(file.fileno())
-    return {**read_back(path, hashing), "step": content["step"]}
+    part = read_back(path, hashing)
+    return Entry(sha256=part["sha256"], size=part["size"], step=content["step"])
 
 
 def _identity(path: Path) -> object:

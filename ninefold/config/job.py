@@ -111,12 +111,9 @@ class Checked(_Job):
     """A job in which nothing wrong is found without reading data or asking for devices.
 
     If a run is resumed, it is that run's, but for the keys that may change.
-
-    resumes: whether one is.
     """
 
     asked: Asked
-    resumes: bool = False
 
     def continuing(self, resuming: Resume) -> Checked:
         """The job of the run that is resumed, with what the command changes."""
@@ -127,7 +124,6 @@ class Checked(_Job):
             choices=choices,
             overrides=resume.all_overrides(run.folder, self.overrides),
             resume=str(run.folder),
-            resumes=True,
         )
 
     def settle(self) -> Settled:
@@ -163,7 +159,8 @@ class Checked(_Job):
         if node is None or (evaluates and data.refers_elsewhere(node)):
             # It takes that of its checkpoint, or refers to something that only the checkpoint has.
             return config, lambda threads: None
-        began = evaluates or self.resumes  # what a run that is resumed asks, it has
+        resumes = self.resume not in (None, resume.AUTO)
+        began = evaluates or resumes  # what a run that is resumed asks, it has
         asking = None if began else _refers_to_classes(config.tree)
         option = self.choices["dataset"]
         dataset, cache, found = data.prepare(node, option, asking, counts=evaluates)

@@ -6,7 +6,7 @@ Imported late, because it imports torch: see ninefold.launch.run.
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
@@ -67,7 +67,9 @@ class TurnTaker:
             raise
         self.free = {of: min(each["free"][of] for each in ready) for of in ready[0]["free"]}
         self.taken = {of: max(each["taken"][of] for each in ready) for of in ready[0]["taken"]}
-        self.step_seconds: float | None = max(_known(ready, "step_seconds"), default=None)
+        self.step_seconds: float | None = max(
+            filter(None, (each["step_seconds"] for each in ready)), default=None
+        )
         self.processes: list[int] = [pid for answer in ready for pid in answer["processes"]]
         self.workers: int = max(each["workers"] for each in ready)
         self.alone: bool = ready[0]["alone"]
@@ -165,7 +167,3 @@ class TurnTaker:
         do = "see what it was doing, and resume the study"
         do += "; several GPUs may need NCCL_P2P_DISABLE=1" * self.several
         return PeerError("study.ask", "time", wrong, allowed, do)
-
-
-def _known(answers: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
-    return [answer[key] for answer in answers if answer[key] is not None]
