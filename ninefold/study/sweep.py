@@ -152,7 +152,7 @@ def finish(folder: Path, study: str | None, runs: Runs, started: float, resumes:
 
     study: its name, if it has one. runs, started: of its command.
     resumes: whether it can be resumed; the command that makes it surer is then left out.
-    Returns whether there is a command that trains with the answer, which is then printed.
+    Returns whether the answer is decided, and a command that trains with it is printed.
     """
     from ninefold import report  # here, because it imports SciPy
 
@@ -169,7 +169,7 @@ def finish(folder: Path, study: str | None, runs: Runs, started: float, resumes:
     said = report.write(folder, own=True, resumes=resumes)
     if not events.heard():
         print(said.text, flush=True)
-    return said.answer.train is not None
+    return said.answer.decided and said.answer.train is not None
 
 
 def resume_command(study: Study) -> str:

@@ -47,6 +47,15 @@ def test_a_study_that_its_budget_ends_with_an_answer_prints_one_next_step(shell)
     assert steps == ["train with it"]
 
 
+def test_a_sweep_of_values_that_its_budget_ends_says_how_to_go_on(shell):
+    done = shell.train(
+        "-m", "optimizer.lr=0.1,0.01", "seed=0,1", "max_steps=4", "dataset.limit=256",
+        "study.budget=0.001", code=0,
+    )  # fmt: skip
+    assert "seeds 1 were not run" in done.stdout
+    assert re.search(r"^resume the study with: .*study.budget=null$", done.stdout, re.MULTILINE)
+
+
 def test_a_study_none_of_whose_cells_can_run_says_each_reason_once_and_writes_nothing(shell):
     cells = ["-m", "parallel=none,dp", "amp=fp32,autocast", "seed=0,1,2"]
     done = shell.train(*cells, "dataset=cifar10", "dataset.root=nowhere", code=4)
