@@ -166,6 +166,7 @@ ClassNumber = Annotated[int, Meta(ge=0, le=32767)]  # what a mask can hold, or n
 Filled = Annotated[str, Meta(min_length=1)]
 Text = Annotated[Annotated[str, Meta(pattern=r"\S")] | None, Allowed("text or null is allowed")]
 String = Annotated[str, Allowed("text is allowed")]
+Folder = Annotated[Filled, Allowed("a folder is allowed")]
 Names = Annotated[list[str] | None, Allowed("a list of names, or null is allowed")]
 Key = str | int
 ItemKeys = Annotated[

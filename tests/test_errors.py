@@ -26,6 +26,7 @@ from ninefold.errors import (
     memory_failure,
     users_line,
 )
+from ninefold.launch import workers
 from ninefold.launch.failures import Raised, failure_of
 from tests.conftest import ROOT
 
@@ -199,10 +200,13 @@ NO_LOOPBACK = """The client socket has failed to connect to any network address 
 The client socket has failed to connect to 127.85.0.0:42809 (errno: 101 - )."""
 
 
-def test_a_host_without_loopback_is_no_bug():
-    failure = failure_of(Raised(DistNetworkError(NO_LOOPBACK)))
-    assert failure.code == 5
-    assert str(failure).startswith("error: interface=lo: the launcher does not reach its own store")
+def test_a_host_without_loopback_is_no_bug(monkeypatch):
+    def unreached(*given: object, **more: object) -> None:
+        raise DistNetworkError(NO_LOOPBACK)
+
+    monkeypatch.setattr(workers, "TCPStore", unreached)
+    with pytest.raises(ResourceError, match=r"interface=lo: the launcher does not reach its own"):
+        workers.loopback_store()
 
 
 @pytest.mark.parametrize(

@@ -158,14 +158,6 @@ REFUSED = (
         "set model.memory_format=auto",
         example={"dataset.shape": [1, 8, 8, 8], "model.memory_format": "channels_last"},
     ),
-    Combination(
-        "dataset.cache_dir",
-        lambda job: job["dataset.cache"] == "disk" and null(job, "dataset.cache_dir"),
-        "cache=disk keeps decoded examples in it",
-        "a folder is allowed",
-        "name one, or leave it out",
-        example={"dataset.cache": "disk", "dataset.cache_dir": None},
-    ),
     # The task
     Combination(
         "task.classes",

@@ -22,6 +22,7 @@ from ninefold.types import (
     Count,
     Device,
     Duration,
+    Folder,
     Fraction,
     FractionOrZero,
     GpuNumbers,
@@ -327,7 +328,7 @@ class DatasetKeys(OptionKeys, kw_only=True):
     """The number of a mask's pixels or voxels that are ignored; null: none."""
     cache: Annotated[Literal["disk"] | None, MAY_CHANGE] = None
     """disk: decode each example once and keep it there; null: decode it each time."""
-    cache_dir: Annotated[Text, MAY_CHANGE, NO_EFFECT] = "~/.cache/ninefold"
+    cache_dir: Annotated[Folder, MAY_CHANGE, NO_EFFECT] = "~/.cache/ninefold"
     """Folder of the examples that cache=disk keeps, for all runs."""
     resident: Annotated[Literal["auto"] | bool, MAY_CHANGE] = "auto"
     """Copy the examples to the GPU once. auto: if they are in memory and take at most 1/16 of the

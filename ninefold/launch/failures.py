@@ -72,7 +72,6 @@ class Known:
     words: one of them is in its text, or in the full name of one of its classes or of the module
         that raised it.
     about: FIELD=VALUE, or the name of an environment variable, or rank, which have one.
-    of_launcher: whether it is one of the launcher's, in which no worker runs yet.
     """
 
     words: tuple[str, ...]
@@ -80,7 +79,6 @@ class Known:
     about: str
     wrong: str
     do: str
-    of_launcher: bool = False
 
     def failure(self, raised: Raised) -> Failure | None:
         names = [f"{kind.__module__}.{kind.__name__}" for kind in type(raised.error).__mro__]
@@ -98,14 +96,6 @@ class Known:
 
 
 KNOWN = (
-    Known(
-        ("failed to connect to any network address of (127.0.0.1,",),
-        ResourceError,
-        "interface=lo",
-        "the launcher does not reach its own store",
-        "give this host, or container, its loopback (ip link set lo up), or use parallel=none",
-        of_launcher=True,
-    ),
     Known(
         (NOT_DETERMINISTIC,),
         ConfigError,
@@ -216,9 +206,7 @@ def failure_of(raised: Raised) -> Failure:
     found = raised.details if in_worker else raised.line or "a run needs a few GB to import torch"
     alone = in_worker and ranks.found(os.environ).world_size == 1
     known = (
-        row.failure(raised)
-        for row in KNOWN
-        if row.of_launcher != in_worker and not (alone and row.kind is PeerError)
+        row.failure(raised) for row in KNOWN if in_worker and not (alone and row.kind is PeerError)
     )
     failure = (
         (no_reader() if isinstance(raised.error, OutputClosed) else None)

@@ -39,6 +39,7 @@ from ninefold.errors import (
     PeerError,
     Preempted,
     ResourceError,
+    one_line,
 )
 from ninefold.exits import OWN_END
 from ninefold.launch import worker
@@ -88,16 +89,23 @@ def loopback_store() -> TCPStore:
     """A store in which the processes of a run meet, and that only this host can reach.
 
     TCPStore and elastic's own handlers listen on all interfaces, even when given 127.0.0.1.
+    Raises ResourceError.
     """
     listener = socket.create_server((LOOPBACK, 0))
-    return TCPStore(
-        LOOPBACK,
-        listener.getsockname()[1],
-        is_master=True,
-        wait_for_workers=False,
-        timeout=timedelta(seconds=60),
-        master_listen_fd=listener.detach(),  # the store owns it from here on
-    )
+    try:
+        return TCPStore(
+            LOOPBACK,
+            listener.getsockname()[1],
+            is_master=True,
+            wait_for_workers=False,
+            timeout=timedelta(seconds=60),
+            master_listen_fd=listener.detach(),  # the store owns it from here on
+        )
+    except RuntimeError as error:
+        wrong = f"the launcher does not reach its own store there ({one_line(str(error))[:160]})"
+        needed = "a run of several processes meets in it"
+        do = "give this host, or container, its loopback (ip link set lo up), or use parallel=none"
+        raise ResourceError("interface", "lo", wrong, needed, do) from error
 
 
 def variables(rank: int, count: int, port: int, attempt: int = 0) -> dict[str, str]:

@@ -100,7 +100,7 @@ MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
      "4 channels"),
     ("dataset=folder dataset.root=older dataset.cache=ram", 2, "dataset.cache=ram: ", "disk is"),
     ("dataset=folder dataset.root=older dataset.cache=disk dataset.cache_dir=null", 2,
-     "dataset.cache_dir=null: ", "a folder is"),
+     "dataset.cache_dir=null: ", "a folder is allowed"),
     ("task=segmentation dataset=masks dataset.root=older dataset.ignore=11 task.ignore=0", 2,
      "task.ignore=0: ", "the same number"),
     ("init=none.pt", 3, "init=none.pt: ", "no such checkpoint"),
