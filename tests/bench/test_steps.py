@@ -6,7 +6,9 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from multiprocessing import get_context
+from pathlib import Path
 from signal import pause
+from socket import AF_UNIX, socket
 from time import perf_counter, sleep
 from typing import Any
 
@@ -138,6 +140,26 @@ def test_the_only_one_leads_after_few_steps(steps: Any) -> None:
     for _ in range(6):
         optimizer.step()
     assert steps.leader is optimizer
+
+
+def test_while_other_commands_start_no_patience_is_lost_with_another_optimizer(
+    steps: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook, now = sys.modules["ninefold_bench_hook"], [0.0]
+    monkeypatch.setattr(hook, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(hook, "mark_what_is_no_step", lambda: None)
+    monkeypatch.setattr(hook.os, "register_at_fork", lambda **functions: None)
+    monkeypatch.setitem(hook.ENVIRONMENT, hook.SOCKET, str(tmp_path / "hook"))
+    monkeypatch.setattr(steps, "wait", lambda: now.__setitem__(0, 2 * hook.PATIENCE))
+    first, *_others = [SGD(trained().parameters(), 0.1) for _ in range(2)]
+    steps.socket = None
+    with socket(AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "hook"))
+        listener.listen()
+        for _ in range(5):
+            first.step()
+        steps.socket.close()
+    assert steps.lead is None
 
 
 class Heavy(SGD):

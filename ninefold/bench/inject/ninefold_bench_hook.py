@@ -350,8 +350,8 @@ class Steps:
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.connect(ENVIRONMENT[SOCKET])
         self.send(hello)
+        self.wait()  # until the other commands stand, too
         self.began = perf_counter()
-        self.wait()
 
     def hello(self, torch):
         ranks, origin = group(), ENVIRONMENT.get(ORIGIN)
