@@ -31,23 +31,17 @@ class Seen(NamedTuple):
     """What the first step shows of a change.
 
     took: whether it took effect, as far as that is known. value: what the command does it in; None:
-    not known. told: the same for a sentence; ending: of that sentence. line: FILE:LINE of the
-    script that chooses. allowed, do: of the error if it took no effect; wrong: of that error, where
-    it is not the script that chooses.
+    not known. told: the same for a sentence; ending: of that sentence. allowed, do: of the error if
+    it took no effect; wrong: of that error, where it is not the script that chooses.
     """
 
     took: bool
     value: str | None
     told: str
-    line: str | None
     allowed: str
     do: str
     wrong: str | None = None
     ending: str = ""
-
-    @property
-    def where(self) -> str:
-        return f" ({self.line})" if self.line else ""
 
 
 @dataclass(frozen=True)
@@ -117,10 +111,9 @@ def require_effect(changes: Changes, hellos: Hellos) -> None:
                 continue
             wrong, allowed = each.wrong, each.allowed
             if wrong is None and len(values) == 1 and len(names) > 1:
-                choice = f"the script sets its {axis.choice} itself{each.where}"
-                wrong = f"{choice}: the commands do not differ"
+                wrong = f"the script sets its {axis.choice} itself: the commands do not differ"
                 allowed = f"all {axis.does} in {each.value}"
-            wrong = wrong or f"{name} {axis.does}s in {each.value}{each.where}"
+            wrong = wrong or f"{name} {axis.does}s in {each.value}"
             raise ConfigError(axis.option, ",".join(names), wrong, allowed, each.do)
 
 

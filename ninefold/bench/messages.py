@@ -18,12 +18,11 @@ class Precision(TypedDict):
     """What a command's first steps compute in.
 
     computes: a dtype; None: not known. framework: whose choice it is; None: a plain loop's.
-    line: where the script chooses. called: whether a network of torch.nn was.
+    called: whether a network of torch.nn was.
     """
 
     computes: str | None
     framework: str | None
-    line: str | None
     called: bool
 
 
@@ -31,12 +30,11 @@ class Strategy(TypedDict):
     """How a rank trains.
 
     averages: the class by which gradients are averaged; None: none was called. network: FILE:LINE
-    of the script that calls a network; line: where the script chooses its strategy or devices.
+    of the script that calls a network.
     """
 
     averages: str | None
     network: str | None
-    line: str | None
 
 
 class Script(TypedDict):

@@ -43,7 +43,6 @@ def computes_in(dtype: str, ranks: Sequence[Hello]) -> Seen | None:
         value=value,
         told=value or "a precision that is not known (torch.compile)",
         ending=f", as {framework} chooses" if framework else ", by autocast that bench adds",
-        line=said["line"],
         wrong=wrong,
         allowed=allowed,
         do=OWN_OPTION if wrong else f"take that out of the script, or {OWN_OPTION}",

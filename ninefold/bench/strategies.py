@@ -113,7 +113,6 @@ def trains_in(processes: int, do: str, threads: str, ranks: Sequence[Hello]) -> 
         took=took,
         value=value,
         told=f"{value}{f' by {averages}' if averages else ''}{threads}",
-        line=strategy["line"],
         wrong=wrong,
         allowed=allowed,
         do=do,

@@ -108,7 +108,7 @@ class ChangesTrial(Bench):
             seen = change.took_effect(each.hellos)
             if seen is not None and not seen.took:
                 raise each.command.failure(
-                    f"it still computes in {seen.value or 'float32'}{seen.where}",
+                    f"it still computes in {seen.value or 'float32'}",
                     "autocast around a network of torch.nn, or a framework's variable, is tried",
                     "try its own option, as commands: --each P=V,V",
                 )

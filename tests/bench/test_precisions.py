@@ -86,6 +86,15 @@ def test_a_compiled_network_in_the_scripts_own_autocast_is_seen(
     assert watch.said()["computes"] == "bfloat16"
 
 
+def test_a_compiled_network_is_seen_by_a_torch_that_asks_for_autocast_without_a_device(
+    watching: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch, model = watching("fp32"), compiled([], in_place=False)
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda: False)
+    watch.see(model, (), {}, outermost=True)
+    assert (watch.said()["computes"], watch.said()["called"]) == (None, True)
+
+
 @pytest.mark.slow
 def test_a_plain_loop_computes_in_each_precision_and_its_loss_in_float32(shell: Shell) -> None:
     (shell.folder / "train.py").write_text(PLAIN)

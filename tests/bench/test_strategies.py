@@ -69,7 +69,7 @@ def rank(world: int, averages: str | None = None) -> Hello:
     return {
         "rank": 0, "world": world, "torch": None, "cuda": False, "gpus": [], "unfinished": None,
         "modules": [], "precision": None,
-        "strategy": {"averages": averages, "network": "train.py:8", "line": "train.py:3"},
+        "strategy": {"averages": averages, "network": "train.py:8"},
         "script": None,
     }  # fmt: skip
 

@@ -9,7 +9,7 @@ import weakref
 
 from ninefold_bench_calls import is_compiled
 from ninefold_bench_changes import STRATEGIES, WANTED, line_of_script
-from ninefold_bench_precision import OF_STRATEGY, line_of_choice
+from ninefold_bench_precision import autocast_dtype
 
 AVERAGING = {
     "DistributedDataParallel",
@@ -140,16 +140,5 @@ class Batches:
             self.kind.update = self.update
 
     def said(self):
-        """Who averages gradients, and chose that."""
-        line = line_of_choice(OF_STRATEGY) if self.lines else None
-        return {"averages": self.averages, "network": self.network, "line": line}
-
-
-def autocast_dtype(torch, weight):
-    """The dtype of autocast on the device of a weight; None without one."""
-    try:
-        kind = weight.device.type
-        return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-    except (AttributeError, TypeError):  # torch before 2.4
-        cuda = weight.is_cuda and torch.is_autocast_enabled()
-        return torch.get_autocast_gpu_dtype() if cuda else None
+        """Who averages gradients, and where a network is called."""
+        return {"averages": self.averages, "network": self.network}

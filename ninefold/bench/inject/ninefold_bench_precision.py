@@ -4,9 +4,7 @@ Frameworks choose their precision by variables of the environment, which `ninefo
 loop without one gets autocast around the forward pass of each network.
 """
 
-import ast
 import functools
-import os
 import sys
 from weakref import WeakSet
 
@@ -14,12 +12,6 @@ from ninefold_bench_calls import is_compiled
 
 FRAMEWORKS = ("lightning", "pytorch_lightning", "lightning_fabric", "accelerate")
 SHORT = {"bfloat16", "float16"}
-# Of calls in which a script chooses its precision, or its strategy: arguments, and functions.
-OF_PRECISION = {
-    *("precision", "mixed_precision", "bf16", "fp16", "fp16_full_eval", "bf16_full_eval"),
-    *("autocast", "GradScaler"),
-}
-OF_STRATEGY = {"strategy", "devices", "num_nodes", "gpus", "DataParallel"}
 
 
 class Watch:
@@ -50,11 +42,12 @@ class Watch:
             self.called = True
             self.wrap(torch, module)
         if is_compiled(module):
-            kind = next((weight.device.type for weight in module.parameters()), "cpu")
+            weight = next(module.parameters(), None)
+            own = None if weight is None else autocast_dtype(torch, weight)
             if module in self.cast:
                 self.outputs.add("bfloat16")
-            elif torch.is_autocast_enabled(kind):
-                self.outputs.add(str(torch.get_autocast_dtype(kind)).partition(".")[2])
+            elif own is not None:
+                self.outputs.add(str(own).partition(".")[2])
 
     def note(self, module, found):
         """Note what a layer with weights has returned in training."""
@@ -99,7 +92,6 @@ class Watch:
         return {
             "computes": computes,
             "framework": framework(),
-            "line": line_of_choice(OF_PRECISION),
             "called": self.called,
         }
 
@@ -125,23 +117,11 @@ def framework():
     return next(iter(found), None)
 
 
-def line_of_choice(names):
-    """`FILE:LINE` of the script that calls one of these functions, or one with such an argument."""
-    folder = os.path.dirname(
-        os.path.abspath(getattr(sys.modules["__main__"], "__file__", "") or "")
-    )
-    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-    own = [f for f in files if isinstance(f, str) and os.path.dirname(os.path.abspath(f)) == folder]
-    for file in dict.fromkeys(own):
-        try:
-            with open(file, encoding="utf-8") as source:
-                tree = ast.parse(source.read())
-        except (OSError, SyntaxError, ValueError):
-            continue
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Call):
-                continue
-            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            if names & {name, *(each.arg for each in node.keywords)}:
-                return f"{os.path.relpath(file)}:{node.lineno}"
-    return None
+def autocast_dtype(torch, weight):
+    """The dtype of autocast on the device of a weight; None without one."""
+    try:
+        kind = weight.device.type
+        return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+    except (AttributeError, TypeError):  # torch before 2.4
+        cuda = weight.is_cuda and torch.is_autocast_enabled()
+        return torch.get_autocast_gpu_dtype() if cuda else None
