@@ -20,7 +20,6 @@ class Calls:
     def __init__(self, kind):
         self.kind, self.depth, self.before, self.after, self.staying = kind, 0, [], [], ()
         self.call = self.now = kind.__call__
-        self.frames = getattr(sys.modules["torch._C"]._dynamo, "eval_frame", None)
 
         @functools.wraps(self.call)
         def called(module, *arguments, **keywords):
@@ -29,14 +28,13 @@ class Calls:
             return self.see(module, arguments, keywords)
 
         self.called = called
-        for function in (called, Calls.see, is_traced):
-            if hasattr(self.frames, "skip_code"):
-                self.frames.skip_code(function.__code__)
+        pass_over(called, Calls.see, is_traced, compiler, uncompiled)
         self.put(called)
 
     def see(self, module, arguments, keywords):
         outermost = not self.depth and not is_in_backward()
-        self.uncompiled(self.before, module, arguments, keywords, outermost)
+        for each in self.before:
+            uncompiled(each, module, arguments, keywords, outermost)
         compiled = is_compiled(module)
         if compiled:  # what it has inside is not seen
             self.put(self.call)
@@ -47,19 +45,9 @@ class Calls:
             self.depth -= 1
             if compiled and self.before:
                 self.put(self.called)
-        self.uncompiled(self.after, module, found)
+        for each in self.after:
+            uncompiled(each, module, found)
         return found
-
-    def uncompiled(self, functions, *arguments):
-        """Call functions that the compiler is to pass over."""
-        frames = self.frames
-        before = frames and frames.set_eval_frame(None)
-        try:
-            for each in functions:
-                each(*arguments)
-        finally:
-            if frames:
-                frames.set_eval_frame(before)
 
     def put(self, call):
         """Have modules be called so, unless others have changed that since.
@@ -82,6 +70,30 @@ class Calls:
     def end(self):
         """Drop all but what stays."""
         self.drop(*(each for each in (*self.before, *self.after) if each not in self.staying))
+
+
+def compiler():
+    """What has frames compiled; None where torch is not loaded, or has no such thing."""
+    return getattr(getattr(sys.modules.get("torch._C"), "_dynamo", None), "eval_frame", None)
+
+
+def pass_over(*functions):
+    """Have torch.compile pass over functions, but not over what they call."""
+    skip = getattr(compiler(), "skip_code", None)
+    for each in functions if skip else ():
+        skip(each.__code__)
+
+
+def uncompiled(function, *arguments):
+    """Call a function of which torch.compile passes over what it calls, too."""
+    found = compiler()
+    if found is None:
+        return function(*arguments)
+    before = found.set_eval_frame(None)
+    try:
+        return function(*arguments)
+    finally:
+        found.set_eval_frame(before)
 
 
 def is_traced():

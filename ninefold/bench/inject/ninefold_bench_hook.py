@@ -21,7 +21,7 @@ from _thread import get_ident
 from time import perf_counter, sleep
 
 import ninefold_bench_changes
-from ninefold_bench_calls import Calls
+from ninefold_bench_calls import Calls, pass_over, uncompiled
 from ninefold_bench_devices import Devices, capturing, unfinished
 from ninefold_bench_ranks import Waits
 
@@ -36,7 +36,7 @@ PASSES = 300  # backward passes before a step: more than gradients are accumulat
 FEW, PATIENCE = 4, 20.0  # steps that suffice if there is one optimizer, or after so many seconds
 WATCHED = 0.2  # seconds: NCCL's watchdog looks every 0.1
 # Of `Steps`, what was set before the first step: a forked process goes on with it.
-KEPT = "set_eval_frame", "watch", "batches", "ends", "script", "recorder"
+KEPT = "watch", "batches", "ends", "script", "recorder"
 # Of a usual step: a block without gradients that takes longer is an evaluation; a GPU that has done
 # what is queued sooner waits for its host.
 LONG = 0.5
@@ -56,7 +56,9 @@ def loaded(module):
         wait_for_gpu(module)
     if module.__name__ == OPTIMIZER:
         note("torch")
-        spare_compiler()
+        own = (vars(Steps), vars(Devices), vars(Waits), globals())
+        functions = (each for names in own for each in names.values())
+        pass_over(*(each for each in functions if hasattr(each, "__code__")))
         if not step:
             count_passes(sys.modules["torch.autograd"])
             module.register_optimizer_step_post_hook(STEPS.after_step)
@@ -90,18 +92,6 @@ def wait_for_gpu(cuda):
     cuda._lazy_init = wait
 
 
-def spare_compiler():
-    """Have torch.compile pass over the functions of this file."""
-    import torch._C
-
-    frames = getattr(torch._C._dynamo, "eval_frame", None)
-    STEPS.set_eval_frame = getattr(frames, "set_eval_frame", None)
-    own = (vars(Steps), vars(Devices), vars(Waits), globals())
-    for function in [each for names in own for each in names.values()]:
-        if hasattr(frames, "skip_code") and hasattr(function, "__code__"):
-            frames.skip_code(function.__code__)
-
-
 def count_passes(autograd):
     """Note, for who waits for the first step, that many passes came where no optimizer is."""
     backward, passes, process = autograd.backward, itertools.count(1), os.getpid()
@@ -113,25 +103,8 @@ def count_passes(autograd):
             note("passes")
         return backward(*arguments, **keywords)
 
-    frames = getattr(sys.modules["torch._C"]._dynamo, "eval_frame", None)
-    if hasattr(frames, "skip_code"):
-        frames.skip_code(counted.__code__)
+    pass_over(counted)
     autograd.backward = counted
-
-
-def uncompiled(method):
-    """Have torch.compile pass over what a method calls, too."""
-
-    def wrapped(self, *arguments):
-        if self.set_eval_frame is None:
-            return method(self, *arguments)
-        before = self.set_eval_frame(None)
-        try:
-            return method(self, *arguments)
-        finally:
-            self.set_eval_frame(before)
-
-    return wrapped
 
 
 def wrap_step(module, name):
@@ -151,7 +124,7 @@ def wrap_step(module, name):
         found = function(*arguments, **keywords)
         if STEPS.socket is None:
             STEPS.returned = found
-        STEPS.end_step()
+        uncompiled(STEPS.end_step)
         return found
 
     setattr(owner, last, kind(wrapped) if kind else wrapped)
@@ -179,7 +152,7 @@ class Steps:
     """
 
     def __init__(self):
-        self.lead = self.leader = self.socket = self.set_eval_frame = None
+        self.lead = self.leader = self.socket = None
         self.stamps, self.goal, self.untimed = [], 0, 0
         self.marks, self.marking = {}, ()
         self.first, self.began = {}, 0.0  # steps by optimizer before one leads, and since when
@@ -199,12 +172,11 @@ class Steps:
             return
         name = weights_of(optimizer)
         if name != self.lead:
-            self.other(name, optimizer)
+            uncompiled(self.other, name, optimizer)
             return
         self.leader = optimizer
-        self.end_step()
+        uncompiled(self.end_step)
 
-    @uncompiled
     def end_step(self):
         if self.records():
             return
@@ -217,7 +189,6 @@ class Steps:
     def now(self):
         return self.used.now() if self.used else perf_counter()
 
-    @uncompiled
     def other(self, name, optimizer):
         """A step of an optimizer that does not lead, or not yet."""
         if self.batches is not None:
@@ -397,7 +368,7 @@ class Steps:
 
             def replayed(graph):
                 replay(graph)
-                self.end_step()
+                uncompiled(self.end_step)
 
             graph.replay = replayed
         return True
