@@ -16,7 +16,7 @@ from ninefold.bench import output
 from ninefold.bench.command import Command, folder_name
 from ninefold.bench.guardian import guarded
 from ninefold.bench.options import without_effect
-from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned, set_up
+from ninefold.bench.revisions import Copy, check_out, checkout, cleanup_commands, set_up
 from ninefold.errors import ConfigError, one_line
 from ninefold.numbers import counted
 from ninefold.process import scratch
@@ -33,12 +33,13 @@ def prepared(asked: Namespace, least: int = 2) -> Iterator[tuple[Path, list[Comm
     asked: the options of `add_shared`. least: commands that are needed. Raises ConfigError.
     """
     require_possible()
-    given = with_values(asked)
-    with output.own_folder(asked.keep) as keep, guarded(scratch()) as at_end:
-        copies = planned(asked.revisions, keep / REVISIONS) if asked.revisions else []
-        at_end(cleanup_commands(copies))
-        check_out(copies, asked.link)
-        given = of_revisions(given, copies)
+    given, names = with_values(asked), asked.revisions or []
+    original = checkout(names) if names else Path()
+    with (
+        output.own_folder(asked.keep) as keep,
+        guarded(scratch(), cleanup_commands(names, original, keep / REVISIONS)),
+    ):
+        given = of_revisions(given, check_out(names, original, keep / REVISIONS, asked.link))
         if asked.strategies:
             from ninefold.bench.strategies import in_strategies  # here, as nothing else needs it
 

@@ -57,8 +57,8 @@ def commit_of(original: Path, name: str) -> str:
         raise ConfigError("revisions", name, "no such revision", few, do) from error
 
 
-def working_tree(original: Path, folder: Path, **variables: str) -> str:
-    """A commit of the original's files, without those in `folder`, by an index of its own.
+def working_tree(original: Path, **variables: str) -> str:
+    """A commit of the original's files, but those that git ignores, by an index of its own.
 
     variables: of the environment of git, which may run the filters of a repository.
     """
@@ -67,10 +67,7 @@ def working_tree(original: Path, folder: Path, **variables: str) -> str:
         if theirs.exists():  # what is in it need not be read again
             shutil.copy2(theirs, Path(scratch, "index"))
         own = {**variables, "GIT_INDEX_FILE": str(Path(scratch, "index"))}
-        ours = folder.resolve()
-        inside = ours.is_relative_to(original)
-        without = [f":(exclude,literal){ours.relative_to(original)}"] if inside else []
-        git(original, "add", "--all", "--", ".", *without, **own)
+        git(original, "add", "--all", "--", ".", **own)
         tree = git(original, "write-tree", **own)
     made = ("commit-tree", tree, "-p", "HEAD", "-m", "the working tree, for ninefold bench")
     return git(original, *made, **dict.fromkeys(_WHO, "ninefold"))

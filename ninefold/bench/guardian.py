@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -26,34 +26,25 @@ TO_END = 5.0  # seconds that killed processes have to be gone
 
 
 @contextmanager
-def guarded(scratch: Path) -> Iterator[Callable[[Sequence[Sequence[str]]], None]]:
+def guarded(scratch: Path, commands: Sequence[Sequence[str]]) -> Iterator[None]:
     """Have another process clean up when the block ends, or whatever ends this process in it.
 
-    It ends the processes of a bench, runs the commands that the function which is yielded is told,
-    whatever each ends with, and removes `scratch`, the folder of the bench's sockets, by which its
-    processes are known. If it was killed itself, this process does so.
+    It ends the processes of a bench, runs the commands, whatever each ends with, and removes
+    `scratch`, the folder of the bench's sockets, by which its processes are known. If it was killed
+    itself, this process does so.
     """
     with importable(), safe_path():
         process = subprocess.Popen(
-            [sys.executable, "-m", "ninefold.bench.guardian", str(scratch)],
+            [sys.executable, "-m", "ninefold.bench.guardian", str(scratch), json.dumps(commands)],
             stdin=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the bench
         )
-    pipe, told = process.stdin, list[Sequence[str]]()
-    assert pipe is not None
-
-    def at_end(commands: Sequence[Sequence[str]]) -> None:
-        told.extend(commands)
-        with suppress(BrokenPipeError):  # somebody has killed it
-            pipe.write(json.dumps(commands).encode() + b"\n")
-            pipe.flush()
-
     try:
-        yield at_end
+        yield
     finally:
         process.communicate()  # closes the pipe, and waits
         if process.returncode:
-            clean_up(scratch, told)
+            clean_up(scratch, commands)
 
 
 def tree(pid: int) -> list[int]:
@@ -100,18 +91,15 @@ def of_token(token: str) -> Iterator[int]:
                     yield int(name)
 
 
-def kill(token: str, process: subprocess.Popen[bytes] | None = None) -> bool:
-    """Kill a process with all that it has started, and all with a token, until none is left.
-
-    Returns whether none is.
-    """
+def kill(token: str, process: subprocess.Popen[bytes] | None = None) -> None:
+    """Kill a process with all that it has started, and all with a token, until none is left."""
 
     def gone() -> bool:
         runs = process is not None and process.poll() is None  # else its id may be another's
         found = {*of_token(token), *(tree(process.pid) if runs and process else [])}
         return not [each for each in found if send(each, signal.SIGKILL) and not is_dead(each)]
 
-    return poll_until(gone, TO_END, 0.01)
+    poll_until(gone, TO_END, 0.01)
 
 
 def is_dead(pid: int) -> bool:
@@ -134,8 +122,8 @@ def main() -> None:
     """Wait for the end of the bench, and clean up behind it."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    told = sys.stdin.read().splitlines()
-    clean_up(Path(sys.argv[1]), [each for line in told for each in json.loads(line)])
+    sys.stdin.read()
+    clean_up(Path(sys.argv[1]), json.loads(sys.argv[2]))
 
 
 if __name__ == "__main__":

@@ -72,8 +72,8 @@ def fault(path: Path) -> str | None:
 def own_folder(named: Path | None) -> Iterator[Path]:
     """A folder that is of this bench alone while the block runs: new, or the one that is named.
 
-    Raises ConfigError for one with files, or of another bench; OSError. One that stays empty is
-    removed.
+    Git ignores what is in it. Raises ConfigError for one with files, or of another bench; OSError.
+    One that stays empty is removed.
     """
     keep, new = made(named)
     descriptor = os.open(keep, os.O_RDONLY | os.O_DIRECTORY)
@@ -82,10 +82,14 @@ def own_folder(named: Path | None) -> Iterator[Path]:
         if not ours or any(keep.iterdir()):
             wrong = "it is not empty" if ours else "another bench writes into it"
             raise ConfigError("--keep", keep, wrong, "a new folder is needed", "name another")
+        ignored = keep / ".gitignore"
         try:
+            write_durably(ignored, b"*\n")
             yield keep
         finally:
             with suppress(OSError):
+                if [*keep.iterdir()] == [ignored]:
+                    ignored.unlink()
                 for folder in new:
                     folder.rmdir()
     finally:

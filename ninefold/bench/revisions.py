@@ -40,43 +40,46 @@ class Copy:
     root: Path
 
 
-def planned(revisions: Sequence[str], folder: Path) -> list[Copy]:
-    """The copies that `check_out` makes, before it makes any: for those who clean up after us.
-
-    revisions: of the checkout that the working folder is in; `.` is its files as they are, without
-    those that git ignores. Raises ConfigError.
-    """
-    here, typed, found = Path.cwd(), " ".join(revisions), list[Copy]()
+def checkout(revisions: Sequence[str]) -> Path:
+    """The root of the checkout that the working folder is in. Raises ConfigError."""
+    here, typed = Path.cwd(), " ".join(revisions)
     if shutil.which("git") is None:
         raise ConfigError("revisions", typed, "git is missing", "it checks them out", "install it")
     try:
-        top, below = (git(here, "rev-parse", f"--show-{what}") for what in ("toplevel", "prefix"))
+        return Path(git(here, "rev-parse", "--show-toplevel"))
     except ConfigError as error:
         wrong = f"{here} is in no git repository ({error.wrong})"
         allowed = "they are those of the one that bench is started in"
         do = "start it in one, or compare two commands"
         raise ConfigError("revisions", typed, wrong, allowed, do) from error
-    original = Path(top)
-    for number, name in enumerate(revisions, 1):
+
+
+def roots(revisions: Sequence[str], folder: Path) -> list[Path]:
+    """Where the copies will be: at paths that are equally long."""
+    return [folder.resolve() / str(number) for number, _ in enumerate(revisions, 1)]
+
+
+def check_out(
+    revisions: Sequence[str], original: Path, folder: Path, links: Sequence[str] = ()
+) -> list[Copy]:
+    """Make the copies, which `cleanup_commands` remove. Raises ConfigError.
+
+    revisions: of the checkout `original`; `.` is its files as they are, without those that git
+    ignores. links: paths from the working folder; what a copy lacks of them leads to the
+    original's.
+    """
+    found = list[Copy]()
+    for name, root in zip(revisions, roots(revisions, folder), strict=True):
+        below = git(Path.cwd(), "rev-parse", "--show-prefix")
         as_it_is = name == "."
-        commit = (
-            working_tree(original, folder, **token()) if as_it_is else commit_of(original, name)
-        )
-        root = folder.resolve() / f"{number}-{commit[:12]}"  # as long as that of the others
+        commit = working_tree(original, **token()) if as_it_is else commit_of(original, name)
         variables = {"PYTHONPATH": _python_path(original, root, below)}
         found.append(Copy(name, commit, root / below, variables, original, root))
-    return found
-
-
-def check_out(found: Sequence[Copy], links: Sequence[str]) -> None:
-    """Make the copies, which `cleanup_commands` remove.
-
-    links: paths from the working folder; what a copy lacks of them leads to the original's.
-    """
-    for copy in found:
+    for copy in found:  # once all are known
         new = ("worktree", "add", "--quiet", "--force", "--detach", str(copy.root))
-        git(copy.original, *new, copy.commit, **token())
+        git(original, *new, copy.commit, **token())
         _complete(copy, links)
+    return found
 
 
 def token() -> dict[str, str]:
@@ -84,14 +87,13 @@ def token() -> dict[str, str]:
     return {TOKEN: str(scratch())}
 
 
-def cleanup_commands(found: Sequence[Copy]) -> list[list[str]]:
+def cleanup_commands(revisions: Sequence[str], original: Path, folder: Path) -> list[list[str]]:
     """What removes the copies, made or not: each is to be run, whatever another ends with."""
-    commands = []
-    for copy in found:  # of a folder that is gone git only forgets the entry, whatever was in it
-        forget = ["git", "-C", str(copy.original), "worktree", "remove", "--force", "--force"]
-        commands += [["rm", "-rf", "--", str(copy.root)], [*forget, str(copy.root)]]
-    around = {str(copy.root.parent) for copy in found}
-    return commands + [["rmdir", "--", each] for each in around]  # if it is empty
+    forget, commands = ["git", "-C", str(original), "worktree", "remove"], list[list[str]]()
+    for root in map(str, roots(revisions, folder)):
+        # Of a folder that is gone git only forgets the entry, whatever was in it.
+        commands += [["rm", "-rf", "--", root], [*forget, "--force", "--force", root]]
+    return [*commands, ["rmdir", "--", str(folder.resolve())]]  # if it is empty
 
 
 def _python_path(original: Path, root: Path, below: str) -> str:

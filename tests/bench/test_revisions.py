@@ -17,15 +17,16 @@ from typing import Any
 
 import pytest
 
+from ninefold.bench import output
 from ninefold.bench.__main__ import parser
 from ninefold.bench.commands import prepared
 from ninefold.bench.guardian import guarded
 from ninefold.bench.revisions import (
     Copy,
     check_out,
+    checkout,
     cleanup_commands,
     foreign_code,
-    planned,
     set_up,
 )
 from ninefold.errors import ConfigError, ResourceError
@@ -62,10 +63,9 @@ def run(copy: Copy, *argv: str | Path, **variables: str) -> str:
 @contextmanager
 def copies(*revisions: str, links: Sequence[str] = (), setup: str | None = None) -> Iterator[Any]:
     """A copy of each revision in bench/now, while the block runs."""
-    found = planned(revisions, Path("bench/now"))
-    with guarded(Path(tempfile.mkdtemp())) as at_end:
-        at_end(cleanup_commands(found))
-        check_out(found, links)
+    of = revisions, checkout(revisions), Path("bench/now")
+    with guarded(Path(tempfile.mkdtemp()), cleanup_commands(*of)):
+        found = check_out(*of, links)
         for copy in found:
             set_up(copy, copy.variables, setup)
         yield found
@@ -112,12 +112,14 @@ def test_the_working_tree_is_compared_as_it_is_and_no_branch_index_or_file_is_to
     training.write_text("as it is")
     (project / "untracked file").write_text("too")
     (project / "scripts" / "train.py").unlink()
-    for ignored in ("data/x", "bench/now/1.log"):
-        (project / ignored).parent.mkdir(parents=True)
-        (project / ignored).touch()
+    (project / "data").mkdir()
+    (project / "data" / "x").touch()
     (project / ".gitignore").write_text("data/\n")  # and no longer bench/
     before, index = state(project), (project / ".git" / "index").read_bytes()
-    with copies(".", "HEAD") as (copy, head):
+    with output.own_folder(Path("bench/earlier")) as earlier:
+        (earlier / "1.log").touch()
+    with output.own_folder(Path("bench/now")) as now, copies(".", "HEAD") as (copy, head):
+        (now / "2.log").touch()
         assert (copy.root / "src/toy/training.py").read_text() == "as it is"
         names = {path.name for path in copy.root.iterdir()}
         assert "untracked file" in names
@@ -173,8 +175,8 @@ def test_what_pythonpath_has_of_the_original_is_the_copys_first(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{project}/lib:/elsewhere")
-    (copy,) = planned(["HEAD"], Path("bench/now"))
-    path = copy.variables["PYTHONPATH"].split(os.pathsep)
+    with copies("HEAD") as (copy,):
+        path = copy.variables["PYTHONPATH"].split(os.pathsep)
     own = [copy.root / "src", copy.root, copy.root / "lib"]
     assert path == [*map(str, own), f"{project}/lib", "/elsewhere"]
 
@@ -352,11 +354,11 @@ def test_the_copies_of_a_process_that_was_killed_are_removed(
     program = (
         "import os, sys\nfrom pathlib import Path\n"
         "from ninefold.bench.guardian import guarded\n"
-        "from ninefold.bench.revisions import check_out, cleanup_commands, planned\n"
-        "found = planned(['v1', 'HEAD'], Path('bench/now'))\n"
-        "with guarded(Path(sys.argv[1])) as at_end:\n"
-        "    at_end(cleanup_commands(found))\n"
-        "    check_out(found, [])\n"
+        "from ninefold.bench.revisions import check_out, checkout, cleanup_commands\n"
+        "revisions = ['v1', 'HEAD']\n"
+        "of = revisions, checkout(revisions), Path('bench/now')\n"
+        "with guarded(Path(sys.argv[1]), cleanup_commands(*of)):\n"
+        "    check_out(*of)\n"
         f"    os.kill({victim}, {int(signal.SIGKILL)})\n"
     )
     (tmp_path / "scratch").mkdir()
