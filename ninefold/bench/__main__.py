@@ -11,10 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from ninefold.answer.screen import NOTES
 from ninefold.bench import output
 from ninefold.bench.command import OUT, Command
-from ninefold.bench.commands import prepared
+from ninefold.bench.commands import prepared, set_up_copies
 from ninefold.bench.measurements import Measurements, Options
 from ninefold.bench.options import (
     CommandsParser,
@@ -112,7 +111,7 @@ def parser() -> CommandsParser:
     options.take("--margin", "N", margin, positive, scored)
     series_ = "add the judgement to those of FILE, which have one error rate together"
     options.take("--series", "FILE", series_, output.read_again, scored)
-    options.flag("-v", "--verbose", says="print all rows and all notes")
+    options.flag("-v", "--verbose", says="print all rows and all notes", rule=times)
     markdown = "write the answer for a pull request into a regular file, or to stdout (-)"
     options.take("--markdown", "FILE", markdown, output.named, runs)
     return options
@@ -138,7 +137,9 @@ def run(words: Sequence[str]) -> None:
     if asked.score and (asked.margin is None or asked.better is None):
         wrong, needed = "what a gain is worth is not said", "--better and --margin are needed"
         raise ConfigError("--score", score_asked(asked), wrong, needed, "add them")
-    with prepared(asked, least=1 if getattr(asked, "try") else 2) as (keep, commands):
+    with prepared(asked) as (keep, commands):
+        require_comparable(commands, asked)
+        set_up_copies(commands, asked.setup)
         (judged if asked.score else timed)(commands, asked, keep)
 
 
@@ -152,6 +153,21 @@ def require_files(asked: Namespace) -> None:
                 raise ConfigError(f"--{option}", file, wrong, "two are needed", "name two")
             places[place] = option
             output.require_writable(f"--{option}", file)
+
+
+def require_comparable(commands: Sequence[Command], asked: Namespace) -> None:
+    """Raise ConfigError unless the commands are as many, and such, as the options compare."""
+    count = len(commands)
+    if count < 2 and not getattr(asked, "try"):
+        wrong, allowed = "there is nothing to compare it with", "two or more are needed"
+        raise ConfigError("arguments", commands[0].text, wrong, allowed, "add one")
+    for option in ("score", "max_slowdown", "max_memory"):
+        if getattr(asked, option) is not None and count != 2:
+            name = f"--{option.replace('_', '-')}"
+            raise ConfigError(name, count, "commands were given", "it takes two", "give these")
+    for command in commands if isinstance(asked.score, str) else ():
+        if OUT not in command.text:
+            raise command.failure(f"it has no {OUT}", f"the score is in {asked.score}", "write it")
 
 
 def shown(asked: Namespace) -> TextIO:
@@ -168,10 +184,6 @@ def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     """Compare scores. Raises the failure of a change that is not kept."""
     from ninefold.bench import score, series  # here, as nothing else needs them
 
-    require_two("--score", commands)
-    for command in commands:
-        if isinstance(asked.score, str) and OUT not in command.text:
-            raise command.failure(f"it has no {OUT}", f"the score is in {asked.score}", "write it")
     found = list[score.Judged]()
     with series.opened(asked.series) as judgements:
         level = judgements.level if judgements else score.LEVEL
@@ -184,18 +196,11 @@ def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
                 add = partial(judgements.add, found[-1].judgement, commands)
                 unwritten = failure_in(lambda: more.append(add()))
                 failure = stopped or unwritten or failure
-            said = found[-1].text(None if asked.verbose else NOTES, more)
+            said = found[-1].text(more)
             data = output.as_json(found[-1].data(failure.code if failure else 0))
             tell(asked, said, {"--json": (asked.json, data)}, stopped)
     if failure:
         raise failure
-
-
-def require_two(option: str, commands: Sequence[Command]) -> None:
-    """Raise ConfigError for an option that compares two commands."""
-    if len(commands) != 2:
-        wrong = "commands were given"
-        raise ConfigError(option, len(commands), wrong, "it takes two", "give these")
 
 
 def failure_in(measure: Callable[[], None]) -> Failure | None:
@@ -237,10 +242,6 @@ def tell(
 
 def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     """Compare times, and print the summary. Raises the failure of a gate."""
-    gates = {"--max-slowdown": asked.max_slowdown, "--max-memory": asked.max_memory}
-    for option, allowed in gates.items():
-        if allowed is not None:
-            require_two(option, commands)
     tries = getattr(asked, "try")
     options = Options(
         minutes=asked.minutes or (4.0 if tries else Options.minutes),

@@ -27,10 +27,10 @@ OF_ONE = ("revisions", "try", "precisions", "strategies")  # options that make s
 
 
 @contextmanager
-def prepared(asked: Namespace, least: int = 2) -> Iterator[tuple[Path, list[Command]]]:
+def prepared(asked: Namespace) -> Iterator[tuple[Path, list[Command]]]:
     """The folder for the output of the commands, and these, while the block runs.
 
-    asked: the options of `add_shared`. least: commands that are needed. Raises ConfigError.
+    asked: the options of `add_shared`. Raises ConfigError.
     """
     require_possible()
     given, names = with_values(asked), asked.revisions or []
@@ -49,12 +49,15 @@ def prepared(asked: Namespace, least: int = 2) -> Iterator[tuple[Path, list[Comm
 
             precisions = asked.precisions.split(",")
             given = [made for each in given for made in in_precisions(each, precisions)]
-        commands = finished(given, asked, least)
-        for command in commands:  # now, as it may take minutes: all options are known to be right
-            if command.copy:
-                set_up(command.copy, command.variables, asked.setup)
-                require_folder(command.folder)  # that it may have made
-        yield keep, commands
+        yield keep, finished(given, asked)
+
+
+def set_up_copies(commands: Sequence[Command], setup: str | None) -> None:
+    """Set up the copies of commands, which may take minutes: when all else is known to be right."""
+    for command in commands:
+        if command.copy:
+            set_up(command.copy, command.variables, setup)
+            require_folder(command.folder)  # that it may have made
 
 
 def require_possible() -> None:
@@ -113,7 +116,7 @@ def of_revisions(given: list[Command], copies: Sequence[Copy]) -> list[Command]:
     ] or given
 
 
-def finished(given: list[Command], asked: Namespace, least: int) -> list[Command]:
+def finished(given: list[Command], asked: Namespace) -> list[Command]:
     """The commands with their own names, folders and environments. What is given once is for all.
 
     Raises ConfigError.
@@ -129,9 +132,6 @@ def finished(given: list[Command], asked: Namespace, least: int) -> list[Command
         if getattr(asked, "try") and len(values) > 1:
             raise without_effect(option, values[1], "with --try, which takes one")
         options[option] = values * count if len(values) == 1 else values or [None] * count
-    if count < least:
-        wrong, allowed = "there is nothing to compare it with", "two or more are needed"
-        raise ConfigError("arguments", given[0].text, wrong, allowed, "add one")
     commands, taken = list[Command](), {output.DETAILS, REVISIONS}
     for number, (command, cwd, env, name) in enumerate(zip(given, *options.values(), strict=True)):
         letter = string.ascii_uppercase[number] if number < 26 else f"C{number + 1}"

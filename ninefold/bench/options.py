@@ -183,6 +183,9 @@ def function_name(text: str) -> str:
 def where_score_is(text: str) -> re.Pattern[str] | str:
     """A pattern, or what names a score in the folder {out} of a run."""
     if text.startswith(OUT):
+        if not text.partition(":")[2]:
+            allowed = f"{OUT}/FILE.json:KEY, or {OUT}:TAG of TensorBoard, does"
+            raise argparse.ArgumentTypeError(f"{text} names no score: {allowed}")
         return text
     try:
         with warnings.catch_warnings(action="ignore"):

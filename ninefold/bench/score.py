@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.answer.facts import facts_of
-from ninefold.answer.screen import NOTES, left_out, screen
+from ninefold.answer.screen import screen
 from ninefold.answer.times import Times, times
 from ninefold.bench.change import require_effect
 from ninefold.bench.command import CHANGES, NO_HOOK, OUT, SEED, Command
@@ -118,18 +118,16 @@ class Judged:
                     "moves it; write {seed} where it takes one."
                 )
 
-    def text(self, most: int | None = NOTES, more: Sequence[str] = ()) -> str:
-        """What a terminal shows. most: notes; None: all. more: of them, first."""
+    def text(self, more: Sequence[str]) -> str:
+        """What a terminal shows. more: notes, which come first."""
         rows = [("", "score", "s per run", "speedup", "95 % interval", "command")]
         for command in self.commands:
             name, mean = command.name, estimate(self.scores[command.name]).mean
             seconds, cells = self.times.seconds.get(name), self.times.cells(name)
             took = "" if seconds is None else digits(seconds)
             rows.append((name, f"{mean:.6g}", took, *cells[:2], one_line(command.text)))
-        notes = [*more, *self.notes()]
-        after = f"{counted(self.judgement.seeds, 'seed')} in {self.seconds / 60:.1f} min"
-        ending = f"{after}{left_out(notes, most)}."
-        return screen(f"{self.judgement}.", aligned(rows), notes, ending, most=most)
+        after = f"{counted(self.judgement.seeds, 'seed')} in {self.seconds / 60:.1f} min."
+        return screen(f"{self.judgement}.", aligned(rows), [*more, *self.notes()], after)
 
     def data(self, exit_code: int) -> dict[str, Any]:
         """The same as JSON."""

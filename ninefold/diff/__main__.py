@@ -13,7 +13,7 @@ from typing import Any
 from ninefold.bench import output
 from ninefold.bench.__main__ import STOPPED, failure_of
 from ninefold.bench.command import Command
-from ninefold.bench.commands import prepared
+from ninefold.bench.commands import prepared, set_up_copies
 from ninefold.bench.options import CommandsParser, Rule, add_shared
 from ninefold.diff.compare import find
 from ninefold.diff.kinds import answer, remarks
@@ -86,13 +86,14 @@ def run(words: Sequence[str]) -> None:
         output.require_writable("--json", asked.json)
     where = sys.stderr if asked.json == output.STDOUT else sys.stdout
     data = dict[str, Any]()
-    with prepared(asked, least=1) as (keep, commands):
+    with prepared(asked) as (keep, commands):
         wrong = "so many commands were given"
         if asked.resume and len(asked.commands) != 2:
             needed = "one that is killed and one that goes on"
             raise ConfigError("--resume", len(asked.commands), wrong, needed, "give two")
         if len(commands) > 2:
             raise ConfigError("arguments", len(commands), wrong, "two are compared", "give two")
+        set_up_copies(commands, asked.setup)
         one, other = commands * 2 if len(commands) == 1 else commands
         try:
             for said, found in answers(one, other, keep, asked):

@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 
+from ninefold.bench import __main__ as bench
 from ninefold.bench import output
 from ninefold.bench.__main__ import parser
-from ninefold.bench.commands import prepared
+from ninefold.bench.commands import prepared, set_up_copies
 from ninefold.bench.guardian import guarded
 from ninefold.bench.revisions import (
     Copy,
@@ -29,6 +30,7 @@ from ninefold.bench.revisions import (
     foreign_code,
     set_up,
 )
+from ninefold.diff import __main__ as diff
 from ninefold.errors import ConfigError, ResourceError
 from tests.bench import toy
 from tests.conftest import Shell, wait_until
@@ -232,14 +234,23 @@ def test_setup_runs_in_the_environment_of_its_command_once_all_options_are_right
     (project / "env" / "bin").mkdir(parents=True)
     (project / "env" / "bin" / "python").symlink_to(sys.executable)
     typed = ["--revisions", "v1", "HEAD", f"--setup=command -v python >> {project}/built"]
-    wrong = parser().read([*typed, "--env=nowhere", "python train.py"])
-    with pytest.raises(ConfigError, match="--env=nowhere: it has no bin/python"), prepared(wrong):
-        pass
+    scored = ("--score={out}/m.json:loss", "--better=less", "--margin=1")
+    for options, words in (
+        (["--env=nowhere"], "--env=nowhere: it has no bin/python"),
+        (scored, r"command=python train.py: it has no \{out\}; "),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            bench.run([*typed, *options, "python train.py"])
+    with pytest.raises(ConfigError, match="--resume=1: so many commands were given; "):
+        diff.run([*typed, "--resume", "echo"])
     assert not (project / "built").exists()
     made = parser().read([*typed[:3], "--setup=mkdir build", "--cwd=build", "python train.py"])
     with prepared(made) as (_, given):
+        set_up_copies(given, made.setup)
         assert [each.folder.name for each in given] == ["build", "build"]
-    with prepared(parser().read([*typed, "--env=env", "python train.py"])):
+    made = parser().read([*typed, "--env=env", "python train.py"])
+    with prepared(made) as (_, given):
+        set_up_copies(given, made.setup)
         assert (project / "built").read_text() == f"{project}/env/bin/python\n" * 2
 
 

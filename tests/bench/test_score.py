@@ -182,7 +182,7 @@ def test_precisions_of_a_script_with_a_fixed_seed_are_judged_by_its_score(shell:
     (shell.folder / "train.py").write_text(TRAINS)
     options = ("--precisions=fp32,bf16", "--score=loss: ([0-9.]+)", "--better=less")
     command = f"{sys.executable} train.py"
-    done = shell.run("-m", "ninefold", "bench", *options, "--margin=0.01", "-v", command)
+    done = shell.run("-m", "ninefold", "bench", *options, "--margin=0.01", command)
     assert done.returncode in (0, 8, 9), done.stderr
     assert "bf16's score is " in done.stdout
 
