@@ -52,7 +52,7 @@ def notes(measured: Measurements, times: Times) -> Iterator[str]:
     for name in measured.names:
         if measured.told[name].get("unscaled"):
             yield f"{name} computes in fp16 without a GradScaler: small gradients become zero."
-    yield from ranks.sentences(measured.own_work)
+    yield from ranks.sentences({name: measured.own_work[name] for name in measured.names})
     yield from batches.sentences(first.name, measured.batches, measured.examples)
     yield from change.sentences(measured.changes, measured.hellos)
     for each in measured.commands:
@@ -63,10 +63,9 @@ def notes(measured: Measurements, times: Times) -> Iterator[str]:
             )
     yield from of_first_steps("the script" if helps else first.name, compared(measured))
     yield from () if helps is None else helps.notes
-    if measured.waits:
-        names = " and ".join(sorted(measured.waits))
+    if names := [name for name in measured.names if name in measured.waits]:
         yield (
-            f"{names} {plural(len(measured.waits), 'waits', 'wait')} for the host: what is "
+            f"{' and '.join(names)} {plural(names, 'waits', 'wait')} for the host: what is "
             "compared with that is compared by long stretches, and speedups may be up to 10 % too "
             "small."
         )
@@ -77,9 +76,10 @@ def notes(measured: Measurements, times: Times) -> Iterator[str]:
                 f"{name}'s steps take {100 * abs(share):.0f} % {'longer' if share > 0 else 'less'} "
                 f"at the end of a round than at its start: compared are its first {last}."
             )
-    for name, count in measured.restarts.items():
-        again = counted(count, "time")
-        yield f"{name} ended and was started again {again}; its start and end are not timed."
+    for name in measured.names:
+        if count := measured.restarts[name]:
+            again = counted(count, "time")
+            yield f"{name} ended and was started again {again}; its start and end are not timed."
     yield from _of_left_out(measured)
 
 

@@ -5,6 +5,7 @@ import random
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -212,7 +213,7 @@ def chosen(keep: Path, **has: object) -> ChangesTrial:
 
 
 def summary_of(trial: ChangesTrial) -> Summary:
-    return Summary(trial.known)
+    return Summary(replace(trial.measured, helps=trial.helps()))
 
 
 def play(trial: ChangesTrial, seconds: Callable[[set[str]], float]) -> None:
@@ -374,6 +375,17 @@ def test_steps_that_are_not_counted_are_told_in_one_line_for_all_commands(trial)
         "Not counted are steps that contained an evaluation: in as it is 2 of 122 "
         "(4.0 s, 25 % of its time), in workers=2 2 of 122 (4.0 s, 40 % of its time)."
     ]
+
+
+def test_no_note_is_about_a_command_that_was_given_up(trial):
+    play(trial, lambda has: 0.05 if has & {"workers=2", "no reading"} else 0.1)
+    assert "workers=1" in trial.given_up
+    trial.measured.waits.update({"workers=1", "workers=2"})
+    trial.measured.restarts.update(["workers=1", "workers=2"])
+    trial.measured.own_work["workers=1"] += [[0.1, 0.2]] * 8
+    notes = [note for note in summary_of(trial).notes if not note.startswith("Not tried to the")]
+    assert [note.partition(" ")[0] for note in notes if "again" in note] == ["workers=2"]
+    assert not [note for note in notes if "workers=1" in note]
 
 
 def test_long_blocks_that_come_in_a_rhythm_name_what_times_whole_updates(trial):
