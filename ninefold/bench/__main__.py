@@ -259,7 +259,7 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     else:
         bench = (WholeRuns if options.whole else Bench)(Measurements(commands, options), keep)
     stopped = failure_in(bench.run)
-    summary = Summary(bench.known, stopped=stopped is not None)
+    summary = Summary(bench.measured, stopped=stopped is not None)
     failure = stopped or summary.failure
     if bench.measured.rounds or not stopped:
         data = output.as_json(summary.data(failure.code if failure else 0))

@@ -122,7 +122,7 @@ def main() -> None:
     """Wait for the end of the bench, and clean up behind it."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    sys.stdin.read()
+    sys.stdin.read()  # to its end: the bench writes nothing
     clean_up(Path(sys.argv[1]), json.loads(sys.argv[2]))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -197,7 +197,9 @@ class Bench(Entries):
         self.measured, self._keep, self.done = measured, keep, measured.rounds
         self.marking = defaultdict[str, set[str]](lambda: {*MARKS})
         self._budget = replace(budget_of(60.0 * measured.options.minutes), **of_budget)
-        self._tournament = tournament(self, measured, self._budget, self.is_enough)
+        self._tournament = Tournament(
+            self, self._budget, self.look, measured.seed, looks=measured.looks, log=measured.log
+        )
         self._out = set[str]()  # commands that are far slower than the first
         self.optimizers = dict[str, int]()  # that were seen, by command
         self.screen = ProgressLine(self._budget.seconds)
@@ -209,14 +211,9 @@ class Bench(Entries):
             self.screen.starts(len(self.measured.commands))
             self._tournament.run()
 
-    def is_enough(self) -> bool:
+    def look(self) -> Look:
         """Whether the answer is known."""
-        return self.measured.is_enough()
-
-    @property
-    def known(self) -> Measurements:
-        """What is told of it."""
-        return self.measured
+        return Look(self.measured.is_enough())
 
     @property
     def names(self) -> Sequence[str]:
@@ -380,17 +377,6 @@ class Bench(Entries):
         what = f"times as fast as {measured.names[0]}{measured.what} so far"
         rounds = counted(measured.rounds, "round")
         self.screen.shows(f"{rounds}; {what}: {', '.join(so_far)}")
-
-
-def tournament(
-    entries: Entries, measured: Measurements, budget: Budget, is_enough: Callable[[], bool]
-) -> Tournament:
-    """Return a tournament whose turns and looks are noted among what is measured."""
-    made = Tournament(
-        entries, budget, lambda: Look(is_enough()), measured.seed, looks=measured.looks
-    )
-    made.log = measured.log
-    return made
 
 
 def budget_of(seconds: float) -> Budget:

@@ -10,7 +10,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -224,17 +224,15 @@ def in_folder(log: Path, score: str) -> object:
         return f"no scalar of TensorBoard: {type(error).__name__} {error}"
 
 
-def seeded(command: Command, seed: int, file: Path) -> Command:
-    """A command with the seeds of a round; the run writes its precision to `file`."""
-    variables = {
-        **command.variables,
+def seeds_of(command: Command, seed: int, file: Path) -> dict[str, str]:
+    """The variables of a run with the seeds of a round, which writes its precision to `file`."""
+    return {
         "PYTHONPATH": command.python_path,
         "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", str(seed)),
         "NINEFOLD_BENCH_SEED": str(seed),
         "NINEFOLD_BENCH_SAID": str(file),
         CHANGES: command.told,
     }
-    return replace(command, variables=variables)
 
 
 def judge_runs(
@@ -252,7 +250,7 @@ def judge_runs(
             command = commands[names.index(name)]
             file = command.log(keep, seed).with_suffix(".json")
             (loaded := scratch() / "loaded").unlink(missing_ok=True)
-            seconds = run_whole(seeded(command, seed, file), seed, keep)
+            seconds = run_whole(command, seed, keep, seeds_of(command, seed, file))
             if SEED not in command.text and not loaded.exists():
                 wrong, do = "its seeds cannot be set", "write {seed} in it, or leave that out"
                 raise command.failure(f"{NO_HOOK[0]}: {wrong}", NO_HOOK[1], do)

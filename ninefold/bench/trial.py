@@ -36,6 +36,7 @@ from ninefold.errors import Failure
 from ninefold.machine import cores
 from ninefold.numbers import counted
 from ninefold.stats.verdicts import UNDECIDED, Pair
+from ninefold.tournament.contestant import Look
 from ninefold.types import LEAST_ROUNDS
 
 LEAST_TURNS = 12  # of each in a round
@@ -76,10 +77,11 @@ class ChangesTrial(Bench):
             started.pop_all()
         return alive
 
-    @property
-    def known(self) -> Measurements:
-        """What is told of it."""
-        return replace(self.measured, helps=self.helps())
+    def run(self) -> None:
+        try:
+            super().run()
+        finally:
+            self.measured = replace(self.measured, helps=self.helps())
 
     @property
     def names(self) -> Sequence[str]:
@@ -209,12 +211,12 @@ class ChangesTrial(Bench):
     def _add(self, command: Command) -> None:
         self.measured = replace(self.measured, commands=[*self.measured.commands, command])
 
-    def is_enough(self) -> bool:
+    def look(self) -> Look:
         """Whether it is known of each that is left how fast it is."""
         pairs = self._pairs()
         rounds = [pair.rounds for pair in pairs.values()]
         enough = min(rounds, default=self.measured.rounds) >= LEAST_ROUNDS
-        return enough and are_decided(pairs.values())
+        return Look(enough and are_decided(pairs.values()))
 
     def _named(self, pairs: Mapping[str, Pair]) -> list[tuple[str, Pair]]:
         """What is shown to help, by command, the best first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,23 +12,24 @@ from ninefold.bench.command import Command, exit_code_of_pipe
 from ninefold.bench.guardian import TOKEN, kill
 from ninefold.bench.measurements import Measurements
 from ninefold.bench.printed import last_line
-from ninefold.bench.rounds import tournament
 from ninefold.process import scratch
 from ninefold.tournament.budget import Budget
-from ninefold.tournament.contestant import Contestant, Entries, Pace, Taken, WarmUp
+from ninefold.tournament.contestant import Contestant, Entries, Look, Pace, Taken, WarmUp
 from ninefold.tournament.plan import Turn
+from ninefold.tournament.rounds import Tournament
 from ninefold.tournament.taken import TakenTurn
 from ninefold.waits import telling
 
 
-def run_whole(command: Command, number: int, keep: Path) -> float:
+def run_whole(command: Command, number: int, keep: Path, variables: Mapping[str, str]) -> float:
     """Run a command to its end, with a number in the place of {seed}; return how long that took.
 
-    keep: the folder for its output. Raises ConfigError if it fails, ResourceError if it is killed.
+    keep: the folder for its output. variables: besides its own. Raises ConfigError if it fails,
+    ResourceError if it is killed.
     """
     log, token = command.log(keep, number), str(scratch() / "whole")
     began = time.monotonic()
-    process = command.start(number, log, {TOKEN: token})
+    process = command.start(number, log, {TOKEN: token, **variables})
     try:
         with telling(f"run {number + 1} of {command.name}; its output is in {log}"):
             code = exit_code_of_pipe(process.wait())
@@ -45,10 +46,16 @@ class WholeRuns(Entries):
     """Commands that run from beginning to end in a turn: the entries of a tournament."""
 
     def __init__(self, measured: Measurements, keep: Path) -> None:
-        self.measured = self.known = measured
+        self.measured = measured
         self.keep, self.done = keep, measured.rounds
         budget = Budget(seconds=60.0 * measured.options.minutes, turns=1)
-        self._tournament = tournament(self, measured, budget, measured.is_enough)
+        self._tournament = Tournament(
+            self, budget, self.look, measured.seed, looks=measured.looks, log=measured.log
+        )
+
+    def look(self) -> Look:
+        """Whether the answer is known."""
+        return Look(self.measured.is_enough())
 
     def run(self) -> None:
         """Make the rounds. Raises Failure; KeyboardInterrupt, when the command has ended."""
@@ -78,7 +85,7 @@ class WholeRun:
 
     def __init__(self, command: Command, number: int, keep: Path) -> None:
         self.name = command.name
-        self._run = partial(run_whole, command, number, keep)
+        self._run = partial(run_whole, command, number, keep, {})
 
     def warm_up(self, known: Pace | None) -> WarmUp:
         yield from ()

@@ -42,11 +42,11 @@ class Tournament:
     seed: of what is drawn; None: a new one. elapsed: seconds that earlier commands of it took.
     looks: theirs, which those of this one are added to: complete rounds, and the share of the time
     that they took. most: contestants of its first round; 0: it has not been made. clock: in
-    seconds.
+    seconds. log: all turns that count, these ones added.
 
-    alive: who takes turns now, by name. log: all turns that count. waits: who has waited for the
-    host, so that from then on all train long stretches as well. last_round: seconds of the last
-    round. overhead: of it, those that were not turns. ended: why it has.
+    alive: who takes turns now, by name. waits: who has waited for the host, so that from then on
+    all train long stretches as well. last_round: seconds of the last round. overhead: of it, those
+    that were not turns. ended: why it has.
     """
 
     def __init__(
@@ -59,13 +59,14 @@ class Tournament:
         looks: dict[int, float] | None = None,
         most: int = 0,
         clock: Callable[[], float] = time.monotonic,
+        log: TurnLog | None = None,
     ) -> None:
         self._entries, self._budget, self._rule = entries, budget, rule
         self.seed = secrets.token_hex(8) if seed is None else seed
         self._clock, self._elapsed = clock, elapsed
         self._began = 0.0  # when it would have begun if nothing had interrupted it
         self.alive: dict[str, Contestant] = {}
-        self.log = TurnLog()
+        self.log = TurnLog() if log is None else log
         self.waits = set[str]()
         self.ended: str | None = None
         self.last_round = elapsed / entries.done if entries.done else 0.0

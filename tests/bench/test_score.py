@@ -23,7 +23,7 @@ from ninefold.bench.score import (
     judge,
     require_changes,
     score_of,
-    seeded,
+    seeds_of,
 )
 from ninefold.bench.series import level_of_next, opened
 from ninefold.bench.whole import run_whole
@@ -128,7 +128,8 @@ def test_each_round_has_another_seed_and_it_is_the_same_for_both(shell: Shell, s
     for name in "AB":
         for seed in range(3):
             this = replace(command, name=name)
-            run_whole(seeded(this, seed, shell.folder / "said"), seed, shell.folder)
+            variables = seeds_of(this, seed, shell.folder / "said")
+            run_whole(this, seed, shell.folder, variables)
             log = this.log(shell.folder, seed)
             found.append([score_of(log, this, f"{{out}}/m.json:val.loss.{n}") for n in (0, 1)])
     drawn, fixed = zip(*found, strict=True)
@@ -213,7 +214,7 @@ def test_each_network_of_a_whole_run_computes_in_the_precision_that_is_asked_for
     (shell.folder / "folds.py").write_text(FOLDS + loop)
     command = Command(f"{sys.executable} folds.py", "A", folder=shell.folder)
     [lower] = in_precisions(command, ["bf16"])
-    run_whole(seeded(lower, 0, shell.folder / "said"), 0, shell.folder)
+    run_whole(lower, 0, shell.folder, seeds_of(lower, 0, shell.folder / "said"))
     printed = lower.log(shell.folder, 0).read_text()
     assert re.findall(r"torch\.\w+", printed) == 6 * ["torch.bfloat16"], printed
 

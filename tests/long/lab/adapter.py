@@ -130,12 +130,11 @@ class Play(Played, Entries):
             self.tournament(replace(budget, seconds=2 * seconds), elapsed)
 
     def tournament(self, budget, elapsed):
-        most = len(self.scripts) if self.log else 0
+        most, clock = len(self.scripts) if self.log else 0, lambda: self.world.now
         made = Tournament(
-            self, budget, self.look, self.seed, elapsed, self.shares, most, lambda: self.world.now
+            self, budget, self.look, self.seed, elapsed, self.shares, most, clock, self.log
         )
-        made.log = self.log = self.log or made.log
-        self.made = made
+        self.made, self.log = made, made.log
         self.play(made)
         return made.elapsed
 
@@ -198,11 +197,12 @@ class Try(Played, trial.ChangesTrial):
         self._tournament = Tournament(
             self,
             self._budget,
-            lambda: Look(self.is_enough()),
+            self.look,
             self.seed,
+            looks=self.measured.looks,
             clock=lambda: world.now,
+            log=self.measured.log,
         )
-        self._tournament.log, self._tournament.looks = self.measured.log, self.measured.looks
         self.play(self._tournament)
         self.made, self.done = self._tournament, self.measured.rounds
         left = {name: pair for name, (pair, _) in self.given_up.items() if name in self._tried}
