@@ -22,6 +22,7 @@ from ninefold.bench.messages import Hello
 from ninefold.bench.pacing import Pause
 from ninefold.diff.compare import Training
 from ninefold.stats.verdicts import Pair, Settings
+from ninefold.tournament.contestant import Look
 from ninefold.tournament.taken import Counted, TakenTurn, TurnLog, counted
 from ninefold.types import LEAST_ROUNDS
 
@@ -175,15 +176,15 @@ class Measurements:
         steps = {name: examples.get(name, 1.0) * each for name, each in made.seconds.items()}
         return replace(made, seconds=steps)
 
-    def is_enough(self) -> bool:
+    def look(self) -> Look:
         """Whether the answer is known."""
         if self.rounds < LEAST_ROUNDS:
-            return False
+            return Look(decided=False)
         found = self.times()
         verdicts = [each.verdict for each in self.gates(found)]
         if verdicts:  # one that fails decides
-            return FAILS in verdicts or UNDECIDED not in verdicts
-        return are_decided(found.against_baseline)
+            return Look(FAILS in verdicts or UNDECIDED not in verdicts)
+        return Look(are_decided(found.against_baseline))
 
     def gates(self, found: Times) -> Iterator[Gate]:
         """The gates on time and on memory, where they are asked for."""

@@ -213,7 +213,7 @@ class Bench(Entries):
 
     def look(self) -> Look:
         """Whether the answer is known."""
-        return Look(self.measured.is_enough())
+        return self.measured.look()
 
     @property
     def names(self) -> Sequence[str]:

@@ -14,7 +14,7 @@ from ninefold.bench.measurements import Measurements
 from ninefold.bench.printed import last_line
 from ninefold.process import scratch
 from ninefold.tournament.budget import Budget
-from ninefold.tournament.contestant import Contestant, Entries, Look, Pace, Taken, WarmUp
+from ninefold.tournament.contestant import Contestant, Entries, Pace, Taken, WarmUp
 from ninefold.tournament.plan import Turn
 from ninefold.tournament.rounds import Tournament
 from ninefold.tournament.taken import TakenTurn
@@ -50,12 +50,8 @@ class WholeRuns(Entries):
         self.keep, self.done = keep, measured.rounds
         budget = Budget(seconds=60.0 * measured.options.minutes, turns=1)
         self._tournament = Tournament(
-            self, budget, self.look, measured.seed, looks=measured.looks, log=measured.log
+            self, budget, measured.look, measured.seed, looks=measured.looks, log=measured.log
         )
-
-    def look(self) -> Look:
-        """Whether the answer is known."""
-        return Look(self.measured.is_enough())
 
     def run(self) -> None:
         """Make the rounds. Raises Failure; KeyboardInterrupt, when the command has ended."""

@@ -137,7 +137,7 @@ def test_a_bench_goes_on_until_each_of_its_gates_is_decided_and_the_worst_is_tol
     measured = found({"A": 0.1, "B": 0.1}, noise=0.001, options=options)
     measured.memory.update(A=dict.fromkeys(range(6), 1000), B=dict.fromkeys(range(6), 1091))
     summary = Summary(measured)
-    assert measured.is_enough()
+    assert measured.look().decided
     assert summary.verdict == gate.FAILS
     assert summary.lead.startswith("Gate fails: B is not 3 % slower than A (")
     assert "; B takes 1.091 times the memory of A" in summary.lead
@@ -145,10 +145,10 @@ def test_a_bench_goes_on_until_each_of_its_gates_is_decided_and_the_worst_is_tol
     assert summary.markdown().splitlines()[1].startswith("❌")
     assert summary.data(8)["gate"]["verdict"] == "fails"
     measured.memory["B"] |= {1: 1000, 3: 1000}
-    assert not measured.is_enough()
+    assert not measured.look().decided
     slower = found({"A": 0.1, "B": 0.2}, noise=0.001, options=options)
     slower.memory.update(measured.memory)
-    assert slower.is_enough()
+    assert slower.look().decided
 
 
 @pytest.mark.parametrize("speedup", [1.0, 1 / 1.01, 1 / 1.015, 1 / 1.05])
