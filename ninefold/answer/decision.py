@@ -46,7 +46,9 @@ class Decision(Generic[Known]):
         """Whether `named` is shown, at the level asked for: then nobody is measured further."""
         if self.named is None or self.unscored:
             return False
-        if not {*self.rivals} - {self.named}:  # then there is nothing that more rounds could tell
+        if not {*self.rivals, *self.candidates} - {
+            self.named
+        }:  # then there is nothing that more rounds could tell
             return True
         return self.chance is None or self.chance >= 1 - self.facts.settings.level
 

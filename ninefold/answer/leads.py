@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from ninefold.answer.cell import BASELINE, PLAIN, Cell
 from ninefold.answer.decision import Decision
 from ninefold.answer.rounds import STOPPED
-from ninefold.answer.study_facts import FAILED_RUN, StudyFacts
+from ninefold.answer.study_facts import FAILED_RUN, OTHER_LOSS, StudyFacts
 from ninefold.numbers import capitalized, number, with_article
 from ninefold.stats.verdicts import OPEN
 
@@ -163,10 +163,10 @@ def compared_by_score(facts: StudyFacts) -> list[Cell]:
 
 
 def verdict_of_score(facts: StudyFacts, cell: Cell) -> str:
-    """Return the verdict on a score; LEFT_OUT of a configuration of which a run failed, and where
-    it is open and no more seeds are for it.
+    """Return the verdict on a score; LEFT_OUT of a configuration of which a run failed or whose
+    score is of other batches, and where it is open and no more seeds are for it.
     """
-    if facts.excluded(cell) == FAILED_RUN:
+    if facts.excluded(cell) in (FAILED_RUN, OTHER_LOSS):
         return LEFT_OUT
     verdict = facts.safe[cell]
     return LEFT_OUT if verdict == OPEN and cell not in facts.open_scores else verdict

@@ -40,7 +40,7 @@ _NEVER_NAMED = {
     UNSCALED: "Not named without a score: small gradients of float16 underflow without a "
     "GradScaler",
     SHORT_WEIGHTS: "Not named without a score: a small update is lost in a weight of bfloat16",
-    OTHER_LOSS: "Not named without another score, as the loss of a part of a batch is another one",
+    OTHER_LOSS: "Not named by its loss, which is that of a part of each batch",
     NEEDLESS: "Never named, as only float16 needs a GradScaler",
 }
 
@@ -177,10 +177,7 @@ def check(facts: StudyFacts) -> list[str]:
     why = "interval not known yet" if control.low is None else f"interval beyond {same}"
     why, follows = {
         PASSED: ("", f", within {same}"),
-        FAILED: (
-            "",
-            f", not within {same}: something besides the configurations changes the times",
-        ),
+        FAILED: ("", f", not within {same}: something else changes the times"),
     }.get(control.state, (f" ({why})", ""))
     speed = times_as_fast(control.speedup, control.low, control.high)
     said = [f"A/A test {control.state}{why}: {listed_and(names)} {work} {speed}{follows}."]

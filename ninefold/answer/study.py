@@ -82,7 +82,7 @@ def against(found: Decision[StudyFacts], cell: Cell) -> str:
     facts, best = found.facts, found.named
     if not facts.asks_time or best is None or cell not in facts.seconds:
         return ""
-    if not found.decided:
+    if not found.decided and cell in {*found.may_be, *found.candidates}:
         return OPEN if cell in found.may_be else "slower"
     verdict = facts.verdict(best, cell)
     return "named" if cell == best else OPEN if verdict in UNDECIDED else verdict

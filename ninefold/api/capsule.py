@@ -73,8 +73,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                     whole = torch.empty(0, dtype=torch.uint8).set_(memory)
                     array = self._memories[key] = whole.numpy()
                 return _storage, (array, str(obj.dtype).removeprefix("torch."))
-        if type(obj) is np.memmap:
-            return obj.view(np.ndarray).__reduce_ex__(5)
+        if type(obj) is np.memmap or (type(obj) is np.ndarray and not obj.flags.forc):
+            return np.ascontiguousarray(obj).__reduce_ex__(5)  # others have no buffer
         return super().reducer_override(obj)
 
 
@@ -149,10 +149,12 @@ def load(file: str, sha256: str, part: str) -> Any:
         if hashlib.sha256(data).hexdigest() != sha256:
             raise ValueError("it is not the file that was written for this configuration")
         content, arrays = pickle.loads(data), Path(file).with_name(ARRAYS)
-        if arrays.stat().st_size != content["arrays"]:
-            raise ValueError(f"{ARRAYS} beside it is damaged")
         if (written := content["versions"]) != (here := versions()):
             raise ValueError(f"it was written with {_said(written)}, and this is {_said(here)}")
+        if "arrays" not in content:
+            raise ValueError("an earlier version of ninefold wrote it")
+        if arrays.stat().st_size != content["arrays"]:
+            raise ValueError(f"{ARRAYS} beside it is damaged")
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) else None
         do = "objects of a comparison are read by its own user, as they were written: compare again"

@@ -166,7 +166,7 @@ def _new_folder(folder: str | Path | None) -> Path:
         while folder.exists():
             folder = folder.with_name(f"{folder.name}_")
     place = Path(folder)
-    if (place / FILE).exists() or (place / STUDY).exists():
+    if any((place / name).exists() for name in (FILE, FILE.with_name(capsule.ARRAYS), STUDY)):
         wrong = "it holds a comparison already"
         do = "name another, or read that one with ninefold.Answer(FOLDER)"
         raise ConfigError("folder", place, wrong, "a new folder is needed", do)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # it imports torch
 
 UNKNOWN = 2**22  # values of an example that are taken to be in it, see `engine.batches`
 OF_MAPPINGS = (
-    "pass overrides=['dataset.keys=[INPUT,TARGET]'] with names, or places from 0, or "
+    "pass overrides=['dataset.keys=[INPUT,TARGET]'] (names, or places from 0), or "
     "forward=function(model, batch), which gets them whole and returns the loss"
 )
 

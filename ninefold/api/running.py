@@ -52,7 +52,7 @@ def failure(ended: child.Ended, place: Path, at_most: float | None) -> Failure:
     if ended.late:
         wrong = "no configuration has a time after so many minutes"
         return ConfigError("at_most", at_most, wrong, "three rounds take longer", "raise it")
-    do = f"see what it printed, in a notebook {place / LOG}"
+    do = f"see {place / LOG}" if last_line(place / LOG) else "see what it printed"
     return without_answer(ended, place / LOG, "the comparison ended without an answer", do)
 
 
@@ -63,7 +63,8 @@ def without_answer(ended: child.Ended, log: Path, wrong: str, do: str) -> Failur
     if ended.code == -signal.SIGKILL:
         found = "something killed it, as the kernel does where memory is short"
         return ResourceError("ninefold", ended.code, wrong, found, "give it more memory")
-    return Failure("ninefold", ended.code, wrong, last_line(log), do)
+    said = last_line(log) or "it told no failure"
+    return Failure("ninefold", ended.code, wrong, said, do)
 
 
 def resuming(folder: Path, minutes: float) -> list[str]:
@@ -86,7 +87,7 @@ def resuming(folder: Path, minutes: float) -> list[str]:
 
 
 def last_line(path: Path) -> str:
-    """The last line of what a command has printed."""
+    """The last line of what a command has printed; empty if nothing is kept of it."""
     with suppress(OSError, ValueError, IndexError):
         return read_text(path).strip().splitlines()[-1]
-    return f"{path.name} is empty"
+    return ""

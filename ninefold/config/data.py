@@ -43,10 +43,7 @@ _caches: dict[str, Files] = {}
 
 
 def prepare(
-    dataset: Mapping[str, Any],
-    option: str | None,
-    asking: str | None = None,
-    counts: bool = False,
+    dataset: Mapping[str, Any], option: str | None, asking: str | None = None
 ) -> tuple[Dataset, Files | None, dict[str, Any]]:
     """Return the dataset with this configuration, its cache, and what the data says of keys that
     are null: `shape`, and `classes` if they are asked for.
@@ -55,7 +52,7 @@ def prepare(
     downloaded if asked to, once for all runs of a command with this configuration.
 
     option: of the group, for the error. asking: the key that needs the number of classes, if any.
-    counts: whether to count them, where that can be done, though no key asks. Raises Failure.
+    Raises Failure.
     """
     with _users_code():
         from ninefold.dataset import cache_folder  # late, because it imports NumPy
@@ -77,20 +74,19 @@ def prepare(
                 if files is None:
                     built.prepare()
                 _checked[key] = found
-            open_ = node.get("classes", 0) is None and "classes" not in _checked[key]
-            if open_ and (asking or counts):
-                if (count := built.count_classes()) is not None:
-                    _checked[key]["classes"] = count
-                elif asking:
+            found = dict(_checked[key])
+            if asking and node.get("classes", 0) is None:
+                if (count := built.count_classes()) is None:
                     wrong = f"dataset={option} cannot count them, and {asking} asks for them"
                     allowed = "folder, hf and classes with `classes` or `targets` can"
                     do = "set dataset.classes"
                     raise ConfigError("dataset.classes", "null", wrong, allowed, do)
+                found["classes"] = count
         except HydraException as error:
             if exhausted := memory_failure(error, "the dataset was being imported"):
                 raise exhausted from error
             raise construction_error("dataset", option, error, "dataset") from error
-        return built, files, _checked[key]
+        return built, files, found
 
 
 def plain(shape: Any) -> Any:

@@ -162,8 +162,7 @@ class Checked(_Job):
         resumes = self.resume not in (None, resume.AUTO)
         began = evaluates or resumes  # what a run that is resumed asks, it has
         asking = None if began else _refers_to_classes(config.tree)
-        option = self.choices["dataset"]
-        dataset, cache, found = data.prepare(node, option, asking, counts=evaluates)
+        dataset, cache, found = data.prepare(node, self.choices["dataset"], asking)
         config = config.with_values({f"dataset.{key}": value for key, value in found.items()})
         if "shape" in found and not evaluates and (wrong := combinations.problems(config.resolved)):
             raise Refused(wrong)  # which could not be seen without it
@@ -335,6 +334,7 @@ def _resumed(job: Checked, folder: Path) -> Checked:
         if job.asked.of_command.get("trust") is not True:
             resuming.check_trust()
         resuming.check_same()
+        resuming.check_root()
         resuming.check_values()
     except Failure as failure:
         raise Refused([failure]) from failure
@@ -401,8 +401,6 @@ def not_a_name(group: str, option: object) -> ConfigError:
 
 def _refers_to_classes(tree: DictConfig) -> str | None:
     """The key, such as task.classes, whose value is the number of the dataset's classes."""
-    groups = {name: tree.get(name) for name in ("task", "model")}
-    for key, value in flat(OmegaConf.to_container(OmegaConf.create(groups))).items():
-        if "${dataset.classes}" in str(value):
-            return key
-    return None
+    values = flat(OmegaConf.to_container(tree))
+    asks = (key for key, value in values.items() if "${" in str(value))
+    return next((key for key in asks if "dataset.classes" in str(values[key])), None)

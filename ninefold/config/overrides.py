@@ -138,7 +138,8 @@ def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
         group, value = key.partition(".")[0], _given(key, given)
         for word, source in (("ckpt", "checkpoint"), ("resume", "run")):
             is_key = word == "ckpt" or key in option_keys()
-            if _given(word, given) != "?" and group in groups_of("evaluate") and is_key:
+            named = _given(word, given) not in ("?", "auto", "null")
+            if named and group in groups_of("evaluate") and is_key:
                 wrong = f"{group} is taken from the {source} as a whole"
                 allowed = "a command that changes a key of it names its option too"
                 return ConfigError(key, value, wrong, allowed, f"add {group}=OPTION")

@@ -139,6 +139,18 @@ class Resume:
             do = "leave the others out or start a new run"
             raise ConfigError("resume", self.run.folder, wrong, allowed, do)
 
+    def check_root(self) -> None:
+        """Raise ConfigError if the data is elsewhere by the command, and not by another path."""
+        dataset = self.run.config.resolved["dataset"]
+        if "dataset.root" not in self.keys or not (root := dataset.get("root")):
+            return
+        for key, text in flat(dataset, "dataset").items():
+            if key != "dataset.root" and isinstance(text, str) and text.startswith(f"{root}/"):
+                now = select(self.config.frozen, "dataset.root")
+                allowed = "a run whose only path is its root is allowed"
+                do = "move the data back, or set both in its config.yaml"
+                raise ConfigError("dataset.root", now, f"{key} of the run is {text}", allowed, do)
+
     def check_values(self) -> None:
         """Raise Failure if the job that comes of both has a wrong value."""
         moved = self.choices[STRATEGY] != self.run.choices[STRATEGY]  # it may not fit the rest
@@ -168,8 +180,13 @@ class Resume:
         if started_by() and "parallel.processes" not in keys:  # their launcher determines it
             values["parallel.processes"] = "auto"
         config = self.run.config.with_values(values)
-        own = {key for key in SET_BY if select(config.frozen, key) != schema.ABSENT}
-        return config.with_values({key: f"${{{SET_BY[key]}}}" for key in own}), options
+        follows = {
+            key: f"${{{by}}}"
+            for key, by in SET_BY.items()
+            if key not in keys and (STRATEGY in values or by in keys)
+            if select(config.frozen, key) != schema.ABSENT
+        }
+        return config.with_values(follows), options
 
 
 def newest_unfinished(

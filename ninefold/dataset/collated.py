@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import cloudpickle
@@ -145,7 +145,9 @@ def _changed(change: Callable[[Any], Any], value: Any) -> Any:
     def changed(leaf: Any) -> Any:
         if not is_dataclass(leaf) or isinstance(leaf, type) or hasattr(leaf, "to"):
             return change(leaf)
-        inner = {at.name: getattr(leaf, at.name) for at in fields(leaf) if at.init}
-        return replace(leaf, **{name: _changed(change, part) for name, part in inner.items()})
+        found = copy.copy(leaf)  # which may be frozen, or be made in its own way
+        for at in fields(leaf):
+            object.__setattr__(found, at.name, _changed(change, getattr(leaf, at.name)))
+        return found
 
     return each(changed, value, is_leaf=lambda inner: hasattr(inner, "to"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +54,7 @@ class Folder(Dataset):
         found = {split: self._classes(split) for split in self.splits}
         if wrong := unlike_classes(found):
             raise self._tree.wrong(*wrong, "give both the same class folders")
+        self._require_count("train", found["train"])
         paths = [path for part in found.values() for files in part.values() for path in files]
         self._tree.require_readable(paths)
         for path in bar(spread(paths, OPENED), "opening images", unit="file", delay=1.0):
@@ -65,6 +66,7 @@ class Folder(Dataset):
 
     def load(self, split: Split) -> Examples:
         classes = self._classes(split)
+        self._require_count(split, classes)
         numbers = np.repeat(np.arange(len(classes)), [len(found) for found in classes.values()])
         labels = numbers[spread(range(len(numbers)), self.limit_of(split))]
         return Examples(self._images(self._paths(split, classes)), labels, tuple(classes))
@@ -93,10 +95,6 @@ class Folder(Dataset):
                 f"found {listed(classes) if classes else 'no folders in it'}",
                 "put the images of each class into a folder of its own there",
             )
-        if split == "train" and self.classes not in (None, len(classes)):
-            wrong = f"{folder} has {len(classes)} class folders"
-            do = f"set dataset.classes={len(classes)}"
-            raise DataError("dataset.classes", self.classes, wrong, f"found {listed(classes)}", do)
         files = {name: self._tree.images(classes[name]) for name in sorted(classes)}
         empty = [name for name, found in files.items() if not found]
         if empty:
@@ -106,6 +104,13 @@ class Folder(Dataset):
                 "put images there, or remove the folder from train and test",
             )
         return files
+
+    def _require_count(self, split: Split, classes: Collection[str]) -> None:
+        """Raise DataError if there are not as many as `classes` says."""
+        if self.classes not in (None, len(classes)):
+            wrong = f"{self._split(split)} has {len(classes)} class folders"
+            do = f"set dataset.classes={len(classes)}"
+            raise DataError("dataset.classes", self.classes, wrong, f"found {listed(classes)}", do)
 
     def _split(self, split: Split) -> Path:
         root = self._tree.path

@@ -33,6 +33,7 @@ from ninefold.errors import (
     users_frame,
 )
 from ninefold.numbers import counted
+from ninefold.progress import bar
 from ninefold.tree import Tree, each, leaves
 from ninefold.types import Key
 
@@ -158,6 +159,16 @@ class Items:
             self._require_classes(self.numbers, rows, inputs, targets)
         return inputs, targets
 
+    @property
+    def class_names(self) -> Sequence[str]:
+        """The names of its classes, if targets are classes and `classes` says so, as torchvision's
+        datasets do.
+        """
+        targets, found = self.first[1], getattr(self.data, "classes", None)
+        named = isinstance(found, list | tuple) and all(isinstance(name, str) for name in found)
+        classes = hasattr(targets, "ndim") and targets.ndim == 1 and is_integers(targets)
+        return list(found or ()) if named and classes else []
+
     def looked_at(self) -> tuple[Tree, Tree]:
         """A batch of the first four items and of four all over the set."""
         last = len(self) - 1
@@ -174,7 +185,8 @@ class Items:
         if not self.masked or self.numbers is None:
             return
         found, rows = set(targets.unique().tolist()), spread(range(len(self)), LOOKED_AT)
-        for row in rows:  # until one shows what a few may lack, such as small objects
+        # Until one shows what a few may lack, such as small objects.
+        for row in bar(rows, "looking at masks", unit="mask", delay=1.0):
             if not self.numbers.nothing_to_learn(found, len(rows)):
                 return
             found |= set(self.batch(np.array([row]))[1].unique().tolist())

@@ -64,15 +64,16 @@ class Mapped(Dataset):
         before several processes build them. Raises DataError, ConfigError.
         """
         splits: tuple[Split, ...] = ("train", "test")
-        names = {split: names_of(self._items(split).data) for split in splits}
-        if all(names.values()) and (wrong := unlike_classes(names)):
-            raise self._items("test").wrong(*wrong, "give both the same classes")
         for split in splits:
             items = self._items(split)
             items.require_usable()
             self._require_shape(items)
             if self.cache is not None:
                 items.require_no_random_transforms(self.cache)
+        names = {split: self._items(split).class_names for split in splits}
+        if self.classes is None and all(names.values()) and (wrong := unlike_classes(names)):
+            do = "give both the same classes, or set dataset.classes if only their numbers count"
+            raise self._items("test").wrong(*wrong, do)
 
     def start_workers(self, count: int, splits: Sequence[Split], patience: float) -> None:
         """Fork the worker processes, before this one reads anything.
@@ -233,14 +234,6 @@ class Mapped(Dataset):
             )
             raise DataError(field, target, wrong, "__len__ and __getitem__ are needed", do)
         return data
-
-
-def names_of(data: Any) -> Sequence[str]:
-    """The names of a user's dataset's classes, by its `classes` as torchvision's have it."""
-    found = getattr(data, "classes", None)
-    if not isinstance(found, list | tuple) or not all(isinstance(name, str) for name in found):
-        return ()
-    return found
 
 
 def said_classes(data: Any) -> int | None:

@@ -104,9 +104,9 @@ class ClassNumbers:
     def nothing_to_learn(self, found: set[int], count: int) -> tuple[str, str, str] | None:
         """What is wrong with `count` masks that hold these values: all void, or one class beside.
 
-        That is of 0 and 255 where 255 is void: masks in black and white, unless values are given.
+        That is of 0 and 255 where 255 is void: masks in black and white.
         """
-        if self.ignore not in found or self.values is not None:
+        if self.ignore not in found or self.ignore in (self.values or ()):
             return None
         if not found <= ({0, 255} if self.ignore == 255 else {self.ignore}):
             return None

@@ -87,20 +87,28 @@ class Schedule:
             self._apply(self._begun / self._warmup)
 
     def state_dict(self) -> dict[str, Any]:
-        """The scheduler's state_dict, with `begun` and `rates` of the warm-up."""
-        return {**self._scheduler.state_dict(), "begun": self._begun, "rates": [*self._rates]}
+        """The scheduler's state_dict, with `begun` and `rates` where they matter."""
+        own = {"begun": self._begun, "rates": [*self._rates]} if self._has_own else {}
+        return {**self._scheduler.state_dict(), **own}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state`. Raises ValueError for a count or a rate that none can be."""
-        own = dict(state)  # that of a run without a warm-up may be older than both
-        begun, rates = own.pop("begun", 0), [*own.pop("rates", self._rates)]
-        counts = [pair for pair in named(own, "") if pair[0] == "last_epoch"]
-        require_counts([("begun", begun)])
+        inner = dict(state)
+        if self._has_own:
+            begun, rates = inner.pop("begun"), [*inner.pop("rates")]
+            require_counts([("begun", begun)])
+            if len(rates) != len(self._rates) or not all(0 <= float(n) < math.inf for n in rates):
+                text = f"one of at least 0 for each group is expected, not {rates}"
+                raise ValueError(f"rates: {text}")
+            self._begun, self._rates = begun, rates
+        counts = [pair for pair in named(inner, "") if pair[0] == "last_epoch"]
         require_counts(counts, least=-1)  # of one in a SequentialLR that has not begun
-        if len(rates) != len(self._rates) or not all(0 <= float(n) < math.inf for n in rates):
-            raise ValueError(f"rates: one of at least 0 for each group is expected, not {rates}")
-        self._scheduler.load_state_dict(own)
-        self._begun, self._rates = begun, rates
+        self._scheduler.load_state_dict(inner)
+
+    @property
+    def _has_own(self) -> bool:
+        """Whether its steps and rates say more than the scheduler does."""
+        return self._warmup > 0 or self._per_step
 
     def _current(self) -> list[Any]:
         return [group["lr"] for group in self._optimizer.param_groups]

@@ -45,7 +45,8 @@ class CellReport:
     repeats: the configuration whose work it does under another name; None: it does its own.
     against: how its time compares with the recommended one's: "named" of itself, "slower", "tie",
         "faster" (then its score is not shown to be kept), or "open"; while none is recommended,
-        "open" of those that may be, "slower" of others. Empty where times were not asked for.
+        "open" of those that may be it, "slower" of others that are acceptable. Empty where times
+        were not asked for.
     excluded: why it is out whatever its time is, as `StudyFacts.excluded` says; None where only its
         time counts.
     status: of the first run that did not end well, None where all did.

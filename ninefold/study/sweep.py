@@ -17,7 +17,7 @@ from ninefold.config.composition import Composition
 from ninefold.config.hydra_parts import split
 from ninefold.config.job import asked, check
 from ninefold.errors import Failure, Refused
-from ninefold.files import stamp, write_json, write_text
+from ninefold.files import stamp, write_durably, write_json
 from ninefold.launch import events
 from ninefold.launch.ready import ready, start_importing
 from ninefold.launch.run import Outcome
@@ -105,7 +105,7 @@ def begun(
             recording = start.begin(
                 folder, planned.plan, settings, name, planned.launcher, typed(argv), started
             )
-        write_text(folder / like.SWEEP, composition.as_yaml())
+        write_durably(folder / like.SWEEP, composition.as_yaml().encode())
         recording.trust = like.needs_trust(folder)
         turns = timing.Timing(planned.plan, recording, screen, failed)
         times = turns if "time" in recording.asked else None
@@ -152,7 +152,7 @@ def finish(folder: Path, study: str | None, runs: Runs, started: float, resumes:
 
     study: its name, if it has one. runs, started: of its command.
     resumes: whether it can be resumed; the command that makes it surer is then left out.
-    Returns whether the answer is decided, and a command that trains with it is printed.
+    Returns whether both holds: the answer is decided, and a command that trains with it is printed.
     """
     from ninefold import report  # here, because it imports SciPy
 

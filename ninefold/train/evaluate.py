@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ def evaluate(spec: RunSpec) -> None:
     assert isinstance(wanted, DictConfig)
     parallel: Parallel = build.make(wanted.parallel, "parallel")
     with parallel.join() as context:
-        found = restored(wanted, parallel, context)
+        found = restored(wanted, parallel, context, {*map(key_of, spec.overrides)})
         job = found.job
         _, amp = build.begin(job)
         torch.set_num_threads(context.share_of(job.threads))
@@ -63,7 +63,6 @@ def evaluate(spec: RunSpec) -> None:
         require_one_kind(amp, context)
         verify(amp, amp.grad_scaler(context.device), context.device)
         if context.rank == 0:
-            found.require_as_trained(set(map(key_of, spec.overrides)))
             found.tell()
         found.require_complete(wanted.load.partial)
         found.require_finite()
@@ -157,7 +156,6 @@ class Restored:
     path: the checkpoint. job: the part of its frozen job that is used, with the command's groups.
     weights: average or raw, whichever was loaded. report: how the file's tensors fit the model.
     task: the buffers of the task that it was trained by; empty for another one.
-    dataset: that of its training, on rank 0; empty where the checkpoint does not say.
     """
 
     model: nn.Module
@@ -166,21 +164,6 @@ class Restored:
     weights: str
     report: LoadReport
     task: Mapping[str, Tensor]
-    dataset: Mapping[str, Any] = field(default_factory=dict)
-
-    def require_as_trained(self, named: Collection[str]) -> None:
-        """Raise ConfigError if the evaluation's examples are of another shape or normalization
-        than those of the training, and its command does not name the key.
-        """
-        trained, now = self.dataset, OmegaConf.to_container(self.job.dataset)
-        assert isinstance(now, dict)
-        for key in AS_TRAINED:
-            name = f"dataset.{key}"
-            if key not in trained or name in named or trained[key] == now.get(key):
-                continue
-            was, wrong = spelled(trained[key]), "the weights were trained with another"
-            do = f"choose by {name}=..., as in '{name}={was}'"
-            raise ConfigError(name, spelled(now.get(key)), wrong, f"it was {was}", do)
 
     def built_task(self) -> Task:
         """The job's task, with the buffers of the run. Raises ConfigError, CheckpointError."""
@@ -237,21 +220,24 @@ class Restored:
 
 
 def restored(
-    wanted: DictConfig, parallel: Parallel | None = None, context: RankContext | None = None
+    wanted: DictConfig,
+    parallel: Parallel | None = None,
+    context: RankContext | None = None,
+    named: Collection[str] = (),
 ) -> Restored:
     """Build the model of the checkpoint that `wanted` names, and load its weights.
 
     wanted: the frozen job of a command that takes a checkpoint; `checkpoint_file` names it,
     `weights` (average, raw or null: the average if there is one) chooses the weights.
     parallel, context: of an evaluation in several processes, which all must call it: rank 0 reads
-    the file, which other hosts need not have.
+    the file, which other hosts need not have. named: keys that its command names.
     Raises CheckpointError, ConfigError.
     """
     path = Path(wanted.checkpoint_file)
     if parallel is None or context is None or context.world_size == 1:
-        return _read(wanted, path)
+        return _read(wanted, path, named)
     if context.rank == 0:
-        found = _read(wanted, path)
+        found = _read(wanted, path, named)
         text = OmegaConf.to_yaml(found.job)
         content = found.weights, text, dict(found.model.state_dict()), dict(found.task)
         parallel.broadcast(content)
@@ -283,19 +269,19 @@ def of_checkpoint(path: Path, trust: bool) -> Restored:
     return found
 
 
-def _read(wanted: DictConfig, path: Path) -> Restored:
+def _read(wanted: DictConfig, path: Path, named: Collection[str]) -> Restored:
     content = read(path)
     found, which = chosen(content, wanted.weights)
     stored = stored_job(content, path, wanted)
     job = overlay(stored, wanted, path)
+    follow_training(job.dataset, content.get("config"), named)
     if not wanted.load.partial:
         require_room(job, found, path, other_model(wanted.load.partial))
     model = build.network(job)
     own = "format" in content and job.task == stored.get("task")
     saved = content.get("task") if own else None
     task = tensors(saved) if isinstance(saved, Mapping) else {}
-    report, trained = load_weights(model, found), trained_on(content.get("config"))
-    return Restored(model, job, path, which, report, task, trained)
+    return Restored(model, job, path, which, load_weights(model, found), task)
 
 
 def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
@@ -368,10 +354,29 @@ def stored_job(content: Mapping[str, Any], path: Path, wanted: DictConfig) -> Di
     return OmegaConf.create(job)
 
 
-def trained_on(text: object) -> Mapping[str, Any]:
-    """The section of the dataset in the configuration of a checkpoint; empty without one."""
-    found = untrusted.parse(text).get("dataset") if isinstance(text, str) else None
-    return found if isinstance(found, dict) else {}
+def follow_training(dataset: DictConfig, text: object, named: Collection[str]) -> None:
+    """Take the number of classes from the training where the command's dataset does not say it.
+
+    text: the configuration in the checkpoint, if any. named: keys that the command names. Raises
+    ConfigError if its examples are of another shape or normalization than those of the training,
+    and it names no other.
+    """
+    then = untrusted.parse(text).get("dataset") if isinstance(text, str) else None
+    now = OmegaConf.to_container(dataset)
+    if not isinstance(then, dict) or not isinstance(now, dict):
+        return
+    if now.get("classes", 0) is None:
+        dataset.classes = now["classes"] = then.get("classes")
+    unlike = {
+        f"dataset.{key}": (now[key], then[key])
+        for key in AS_TRAINED
+        if key in then and now.get(key, then[key]) != then[key] and f"dataset.{key}" not in named
+        if key != "classes" or then[key] is not None  # it was not counted
+    }
+    for name, (value, was) in unlike.items():
+        do = " ".join(f"{key}={spelled(it)}".replace(" ", "") for key, (_, it) in unlike.items())
+        wrong = "the weights were trained with another value"
+        raise ConfigError(name, spelled(value), wrong, f"it was {spelled(was)}", f"add {do}")
 
 
 def other_model(partial: bool | None) -> str:

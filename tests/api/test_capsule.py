@@ -120,14 +120,16 @@ def test_a_file_of_arrays_that_was_cut_is_damaged_data_and_no_missing_module(
         load(file, sha256, "data")
 
 
-def test_a_list_of_many_large_tensors_and_a_memmap_are_in_one_file(tmp_path: Path) -> None:
+def test_many_large_tensors_turned_arrays_and_memmaps_are_in_one_file(tmp_path: Path) -> None:
     path = tmp_path / "saved.npy"
     np.save(path, np.arange(20_000.0))
     items = [torch.full((20_000,), float(n)) for n in range(300)]
-    file, sha256 = written(tmp_path, data=(items, np.load(path, mmap_mode="r")))
+    turned = torch.zeros(30, 40, 50).permute(2, 0, 1).numpy()
+    file, sha256 = written(tmp_path, data=(items, turned, np.load(path, mmap_mode="r")))
     assert {each.name for each in Path(file).parent.iterdir()} == {"objects.bin", capsule.ARRAYS}
-    assert Path(file).stat().st_size < 1_000_000
-    found, saved = load(file, sha256, "data")
+    assert Path(file).stat().st_size < 200_000
+    found, its_turned, saved = load(file, sha256, "data")
+    assert its_turned.shape == turned.shape
     assert all(map(torch.equal, found, items))
     assert saved.sum() == np.arange(20_000.0).sum()
 

@@ -286,7 +286,7 @@ class Mappings(Numbers):
 def test_items_that_are_mappings_train_by_their_keys_and_an_error_names_what_to_pass(shell):
     words = written(shell.folder, nn.Linear(6, 3), Mappings(), LOSS)
     run = [*words, *SHORT, "batch_size=8"]
-    hint = "pass overrides=['dataset.keys=[INPUT,TARGET]'] with names, or places from 0, or forward"
+    hint = "pass overrides=['dataset.keys=[INPUT,TARGET]'] (names, or places from 0), or forward"
     done = shell.train(*run, "hydra.run.dir=one")
     refused(done, 4, "dataset.train=Mappings: item 0 is a mapping", hint=hint)
     shell.train(*run, "dataset.keys=[x,y]", "hydra.run.dir=two", code=0)

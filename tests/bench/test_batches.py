@@ -139,6 +139,24 @@ def test_a_process_that_only_calls_networks_is_left_alone_after_a_while(seen: An
     assert nn.Module.__call__ is call
 
 
+def test_the_compiler_passes_over_a_function_and_compiles_what_it_calls(calls: Any) -> None:
+    def inner(numbers: torch.Tensor) -> torch.Tensor:
+        return numbers * 2
+
+    def outer(numbers: torch.Tensor) -> torch.Tensor:
+        return inner(numbers) + 1
+
+    compiled: list[str] = []
+
+    def noting(graph: Any, examples: Any) -> Any:
+        compiled.extend(node.name for node in graph.graph.nodes if node.op == "call_function")
+        return graph.forward
+
+    import_module("ninefold_bench_calls").pass_over(outer)
+    assert torch.compile(outer, backend=noting)(torch.ones(1)).item() == 3
+    assert compiled == ["mul"]
+
+
 @pytest.mark.parametrize(
     ("what", "examples"),
     [("network", [18]), ("in place", [18]), ("layers", [18]), ("function", None)],

@@ -168,15 +168,17 @@ def test_what_a_crop_adds_to_a_mask_is_void_and_needs_a_number() -> None:
 
 
 def test_splits_whose_classes_have_other_names_or_places_are_refused():
-    def splits(train: list[str], test: list[str]) -> Mapped:
+    def splits(train: list[str], test: list[str], **more: Any) -> Mapped:
         own = ({"_target_": f"{MINE}.Named", "classes": names} for names in (train, test))
-        return Mapped(train=next(own), test=next(own), classes=3)
+        return Mapped(train=next(own), test=next(own), **more)
 
     splits(["ant", "bird", "cat"], ["ant", "bird", "cat"]).prepare()
     with pytest.raises(DataError, match=r"training and test classes differ; only in train: bird;"):
         splits(["ant", "bird", "cat"], ["ant", "cat"]).prepare()
     with pytest.raises(DataError, match=r"classes differ; they are in another order; give both"):
         splits(["ant", "cat"], ["cat", "ant"]).prepare()
+    for more in ({"classes": 2}, {"keys": [0]}):  # said on purpose, or no targets at all
+        splits(["ant", "cat"], ["cat", "ant"], **more).prepare()
 
 
 def test_masks_of_small_objects_beside_void_are_masks_of_classes():

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from ninefold.checkpoint.store import read
+from ninefold.errors import ConfigError
+from ninefold.train.evaluate import follow_training
 from tests.conftest import Shell, result
 from tests.faults.runs import one_after_another
 
@@ -63,9 +66,21 @@ def test_a_dataset_that_is_named_is_prepared_as_that_of_the_training_or_refused(
     assert f"accuracy {result(run)['score']:.4f}" not in meant.stdout
     assert other.returncode == 2
     assert other.stderr == (
-        "error: dataset.shape=[3, 32, 32]: the weights were trained with another; it was "
-        "[1, 8, 8]; choose by dataset.shape=..., as in 'dataset.shape=[1, 8, 8]'\n"
+        "error: dataset.shape=[3, 32, 32]: the weights were trained with another value; it was "
+        "[1, 8, 8]; add dataset.shape=[1,8,8] dataset.mean=[0.3053] dataset.std=[0.376]\n"
     )
+
+
+def test_classes_that_nothing_says_are_those_of_the_training():
+    trained = "dataset: {classes: 10, shape: [3, 8, 8]}"
+    folder = OmegaConf.create({"classes": None, "shape": [3, 8, 8]})
+    follow_training(folder, trained, ())
+    assert folder.classes == 10
+    uncounted = OmegaConf.create({"classes": 3, "shape": [3, 8, 8]})
+    follow_training(uncounted, "dataset: {classes: null, shape: [3, 8, 8]}", ())
+    with pytest.raises(ConfigError, match=r"dataset.classes=3: .*; it was 10; add dataset.class"):
+        follow_training(uncounted, trained, ())
+    follow_training(uncounted, trained, ("dataset.classes",))
 
 
 def test_a_foreign_state_dict_is_evaluated_whatever_its_prefixes(run, shell):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ninefold.answer.cell import PLAIN, Cell
-from ninefold.answer.decision import decide
+from ninefold.answer.decision import decide, left_of_best
 from ninefold.answer.grouping import groups
 from ninefold.answer.leads import lead
 from ninefold.answer.next_steps import NextSteps
@@ -132,6 +132,24 @@ def test_the_verdict_of_a_row_is_against_the_recommended_one_as_the_answer_is():
     assert cells == {NONE: "slower", DDP: "open", NONE_AUTOCAST: "open"}
 
 
+def test_what_is_left_out_is_not_called_slower_while_nothing_is_named():
+    seconds = {NONE: 5.0, DDP: 4.98, NONE_AUTOCAST: 3.0}
+    runs = [run for run in runs_of(seconds, noise=0.05) if run.timed]
+    short = {"dtype": "float16", "grad_scaler": False}
+    found = decide(evidence([
+        replace(run, **short if run.cell == NONE_AUTOCAST else {}) for run in runs
+    ]))  # fmt: skip
+    assert (found.decided, found.facts.excluded(NONE_AUTOCAST)) == (False, UNSCALED)
+    assert against(found, NONE_AUTOCAST) == "faster"
+
+
+def test_a_copy_of_what_was_not_measured_is_a_candidate_whose_times_are_to_be_decided():
+    runs = [run for run in runs_of({DP: 5.0, DDP: 4.9}, noise=0.2, no_op=None) if run.timed]
+    known = evidence([replace(run, no_op=run.parallel == "dp") for run in runs])
+    assert not decide(known).decided
+    assert set(left_of_best(known)[1]) == {DP, DDP}
+
+
 def test_slower_and_out_is_who_the_interval_of_the_pair_shows_to_be_it():
     for draw in range(40):
         runs = runs_of({NONE: 5.0, DDP: 7.0}, seeds=3, noise=0.15, draw=draw)
@@ -239,7 +257,7 @@ def test_a_copy_is_never_named_and_stands_in_no_table_and_no_plot():
     assert not any("dp" in reason for reason in report.answer.reasons)
     control, floor = group.check
     assert control.startswith("A/A test failed: dp does the work of none here and is 1.25")
-    assert "something besides the configurations changes the times" in control
+    assert "something else changes the times" in control
     assert "no difference of time below 2" in floor
 
 

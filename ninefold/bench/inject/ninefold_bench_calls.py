@@ -79,7 +79,12 @@ def compiler():
 
 def pass_over(*functions):
     """Have torch.compile pass over functions, but not over what they call."""
-    skip = getattr(compiler(), "skip_code", None)
+    found = compiler()
+    skip = getattr(found, "skip_code", None)
+    if hasattr(found, "set_code_exec_strategy"):  # of newer versions
+        action = found._FrameAction
+        strategy = found._FrameExecStrategy(action.SKIP, action.DEFAULT)
+        skip = lambda code: found.set_code_exec_strategy(code, strategy)  # noqa: E731
     for each in functions if skip else ():
         skip(each.__code__)
 

@@ -57,21 +57,20 @@ class HF(Dataset):
             self._splits(fetch=True)
         require_shape(self.shape)
         splits: tuple[Split, ...] = ("train", "test")
-        examples = {split: self.load(split) for split in splits}
-        names = {split: found.names for split, found in examples.items()}
+        for split in splits:
+            examples = self.load(split)
+            examples.inputs[np.arange(1)]
+        names = {split: self._names(split) for split in splits}
         if all(names.values()) and (wrong := unlike_classes(names)):
             raise self._tree.wrong(*wrong, "cast both label columns to the same ClassLabel")
-        for found in examples.values():
-            found.inputs[np.arange(1)]
 
     def count_classes(self) -> int:
-        table = self._table("train")
-        names = getattr(table.features[self.label], "names", None)
-        return len(names) if names else int(self._labels(table, "train").max()) + 1
+        if names := self._names("train"):
+            return len(names)
+        return int(self._labels(self._table("train"), "train").max()) + 1
 
     def load(self, split: Split) -> Examples:
         table = self._table(split)
-        names = tuple(getattr(table.features[self.label], "names", None) or ())
         images = Pictures(
             table.select_columns([self.image]).with_format("arrow"),
             tuple(self.shape),
@@ -79,9 +78,13 @@ class HF(Dataset):
             self.exif,
         )
         labels = self._labels(table, split)
-        examples = Examples(images, labels, tuple(self.class_names or names))
+        examples = Examples(images, labels, tuple(self.class_names or self._names(split)))
         found = checked(f"the split {self._split(split)}", self, examples)
         return found.first(self.limit_of(split))
+
+    def _names(self, split: Split) -> Sequence[str]:
+        """Those that the column of labels has of the classes, in order."""
+        return getattr(self._table(split).features[self.label], "names", None) or ()
 
     def sources(self, split: Split) -> Sequence[str]:
         return [str(file["filename"]) for file in self._table(split).cache_files]

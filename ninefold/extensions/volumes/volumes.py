@@ -13,7 +13,7 @@ from ninefold.dataset.images import ImageTree, listed, spread
 from ninefold.dataset.masks import ClassNumbers, require_classes
 from ninefold.errors import ConfigError, DataError
 from ninefold.extensions.volumes.labels import LabelFiles, labels_of
-from ninefold.extensions.volumes.nifti import VolumeFiles, nibabel
+from ninefold.extensions.volumes.nifti import TOPS, VolumeFiles, nibabel
 from ninefold.extensions.volumes.points import Points
 from ninefold.files import read_text
 from ninefold.numbers import counted
@@ -25,6 +25,7 @@ HOLDS = (
     "imagesTr/CASE_0000.nii.gz, landmarks.json or labelsTr/CASE.nii.gz, and imagesTs or test.txt"
 )
 NAME = re.compile(r"(.+)_(\d{4})\.nii(\.gz)?")
+CHOICES = {"order": ("xyz", "zyx"), "unit": ("voxel", "mm"), "dtype": tuple(TOPS)}
 ONLY_FOR = {"landmarks": "landmarks", "ignore": "masks", "class_names": "masks"}  # options
 Cases = dict[str, tuple[str, ...]]  # the files of a case, one for each channel
 
@@ -254,7 +255,15 @@ class Volumes(Dataset):
             self._numbers.require_usable()
 
     def _require_options(self) -> None:
-        """Raise DataError or ConfigError if an option cannot be used."""
+        """Raise DataError or ConfigError if an option cannot be used.
+
+        VolumesKeys checks a command's, but not those of a class of the user's that has this base.
+        """
+        for key, choices in CHOICES.items():
+            if (value := getattr(self, key)) not in choices:
+                allowed, do = f"{' or '.join(choices)} is allowed", f"correct dataset.{key}"
+                given = "null" if value is None else value
+                raise ConfigError(f"dataset.{key}", given, "not allowed", allowed, do)
         if len(self.shape) != 4:
             wrong = "volumes cannot be made so"
             allowed = "[channels, depth, height, width] is allowed"

@@ -182,7 +182,7 @@ def about(group: Group) -> str:
     settings, said = group.settings, []
     if any(cell.speedup for cell in group.shown):
         named = any(cell.against == "named" for cell in group.cells)
-        verdict = "against the recommended one" if named else "says why it is open"
+        verdict = "against the recommended one" if named else "against those that may be the best"
         said.append(f"speedup is over {BASELINE}, the verdict {verdict}")
     if group.timing_rounds:
         said.append(f"times are of {rounds_of(group)} in turns")

@@ -212,6 +212,7 @@ def test_landmarks_in_the_other_order_are_refused_with_a_hint(root):
 
 
 OPTIONS: dict[str, tuple[dict[str, Any], type[DataError] | type[ConfigError], str]] = {
+    "order": ({"order": "yxz"}, ConfigError, "dataset.order=yxz: not allowed; xyz or zyx"),
     "images": ({"shape": [1, 8, 8]}, DataError, r"dataset.shape=\[1, 8, 8\]: volumes cannot be"),
     "channels": (
         {"shape": [2, 8, 8, 8]}, DataError, r"t\w_000 in .* has the channels 0; 2, numbered"
