@@ -281,34 +281,35 @@ def distance(one: Entry | None, other: Entry | None, least: float = 0.0) -> floa
     square = max(one.square, other.square, least**2)
     if not square:
         return 0.0
-    norm = math.sqrt(square)
+    norm, same_rows = math.sqrt(square), one.rows == other.rows  # else rows are no examples
     return max(
         abs(one.total - other.total) / (norm * math.sqrt(max(one.n, 1))),
-        abs(one.folded - other.folded) / (norm * math.sqrt(max(one.rows, other.rows, 1))),
         abs(one.square - other.square) / square / 2,
+        abs(one.folded - other.folded) / (norm * math.sqrt(max(one.rows, 1))) * same_rows,
     )
 
 
 def differences(one: Sequence[Rank], other: Sequence[Rank]) -> list[Difference]:
     """How two steps differ, entry by entry, in the order of a step.
 
-    What one alone has counts if it is of weights, and all could be recorded of both. An output that
-    is as large in each call has no examples that add up (positions), nor has an input behind the
-    first one (masks).
+    What one alone has counts if it is of weights, and all could be recorded of both. What has
+    another size in unlike numbers of calls has no examples that add up (positions, masks, padding),
+    but for the input of a network that takes more examples.
 
     A gradient is a part of that of all parameters, and is held against that: of a convolution's
     bias before BatchNorm it is 0, and what is computed is rounding alone.
     """
     a, b, found = table(one), table(other), list[Difference]()
     whole = not any(rank["unrecorded"] for rank in (*one, *other))
-    calls = [math.prod(shape(ranks)) for ranks in (one, other)]
+    unlike = math.prod(shape(one)) != math.prod(shape(other))
+    more = len(taken(one)) != len(taken(other))
     all_ = math.sqrt(sum(of.square for (phase, _), of in a.items() if phase == "grad"))
     for key in {**a, **b}:
         mine, theirs = a.get(key), b.get(key)
-        if mine and theirs and calls[0] != calls[1]:
-            fixed = mine.n / calls[0] == theirs.n / calls[1]
-            if fixed and (key[0] == "output" or (key[0] == "input" and "[" in key[1])):
-                continue
+        takes_more = more and key[0] == "input" and "[" not in key[1]
+        adds_up = not (unlike and PHASES[key[0]].summed) or takes_more
+        if mine and theirs and mine.n != theirs.n and not adds_up:
+            continue
         if (mine and theirs) or (PHASES[key[0]].needed and whole):
             far = distance(mine, theirs, all_ if key[0] == "grad" else 0.0)
             found.append(Difference(*key, far, mine, theirs))
@@ -318,6 +319,25 @@ def differences(one: Sequence[Rank], other: Sequence[Rank]) -> list[Difference]:
 def shape(ranks: Sequence[Rank]) -> tuple[int, int]:
     """Ranks and micro-batches of a step."""
     return len(ranks), ranks[0]["micro"]
+
+
+def examples(rank: Rank) -> list[str]:
+    """What tells the examples of a step apart: indices, or else projections of the inputs.
+
+    The last batches are those that were trained on: a resumed loop skips some before. Of several
+    networks that with most inputs counts.
+    """
+    batches = [indices for _, indices in rank["data"]][-rank["micro"] :]
+    if batches:
+        return [str(index) for of in batches for index in of]
+    found = defaultdict[str, list[str]](list)
+    for name, projections in rank["examples"]:
+        found[name] += [f"{x:.9e}" for x in projections]
+    return max(found.values(), key=len, default=[])
+
+
+def taken(ranks: Sequence[Rank]) -> list[str]:
+    return [each for rank in ranks for each in examples(rank)]
 
 
 def limits(differences: Sequence[Difference], before: float) -> Iterator[float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,9 @@ from ninefold.diff.compare import (
     Rank,
     Training,
     differences,
+    examples,
     shape,
+    taken,
 )
 from ninefold.numbers import counted
 
@@ -182,11 +183,11 @@ def of_weights(parting: Divergence, each: Difference) -> Told:
 def of_input(parting: Divergence, each: Difference) -> Told:
     """What inputs that differ mean."""
     a, b = parting.names
-    for name, ranks in ((b, parting.ranks[1]), (a, parting.ranks[0])):
-        own = [examples(rank) for rank in ranks]
-        if len(own) > 1 and all(common(own[0], each) > ALIKE for each in own[1:]):
-            same = f"all {len(own)} ranks of {name} take the same examples"
-            return "same-on-ranks", f"{same}: its sampler does not divide them"
+    own = [[examples(rank) for rank in ranks] for ranks in parting.ranks]
+    alike = [len(of) > 1 and all(common(of[0], each) > ALIKE for each in of[1:]) for of in own]
+    if alike[0] != alike[1]:
+        same = f"all {len(own[alike[1]])} ranks of {parting.names[alike[1]]} take the same examples"
+        return "same-on-ranks", f"{same}: its sampler does not divide them"
     mine, theirs = map(taken, parting.ranks)
     if len(mine) != len(theirs):
         numbers = parting.both(len(mine), len(theirs))
@@ -212,25 +213,6 @@ def of_input(parting: Divergence, each: Difference) -> Told:
     if parting.ranks[0][0]["data"]:  # else nothing but their values is known
         said += f": {parting.both(*(', '.join(of[:SHOWN]) for of in lone))}"
     return "order", said
-
-
-def examples(rank: Rank) -> list[str]:
-    """What tells the examples of a step apart: indices, or else projections of the inputs.
-
-    The last batches are those that were trained on: a resumed loop skips some before. Of several
-    networks that with most inputs counts.
-    """
-    batches = [indices for _, indices in rank["data"]][-rank["micro"] :]
-    if batches:
-        return [str(index) for of in batches for index in of]
-    found = defaultdict[str, list[str]](list)
-    for name, projections in rank["examples"]:
-        found[name] += [f"{x:.9e}" for x in projections]
-    return max(found.values(), key=len, default=[])
-
-
-def taken(ranks: Sequence[Rank]) -> list[str]:
-    return [each for rank in ranks for each in examples(rank)]
 
 
 def common(one: Sequence[str], other: Sequence[str]) -> float:

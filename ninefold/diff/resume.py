@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.bench.command import Command
-from ninefold.diff.compare import EXACT, PHASES, Steps, Training, differences, find, renamed
-from ninefold.diff.kinds import answer, common, remarks, taken
+from ninefold.diff.compare import EXACT, PHASES, Steps, Training, differences, find, renamed, taken
+from ninefold.diff.kinds import answer, common, remarks
 from ninefold.diff.starts import record
 from ninefold.errors import ConfigError
 

@@ -399,6 +399,61 @@ def test_inputs_that_come_from_no_loader_are_told_apart_by_their_values(shell: S
     assert done.stdout.startswith("At step 1: "), done.stdout
 
 
+PADDED = """
+import sys, torch
+from torch.nn.utils.rnn import pad_sequence
+micro = int(sys.argv[1])
+torch.manual_seed(0)
+torch.set_num_threads(1)
+texts = [torch.randint(1, 32, (int(size),)) for size in torch.randint(3, 12, (64,))]
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.last = torch.nn.Embedding(32, 16, 0), torch.nn.Linear(8, 2)
+        self.body = torch.nn.LSTM(4, 8, 2)
+    def forward(self, x):
+        of_texts = self.embed(x).sum(1)
+        _, (state, _) = self.body(of_texts.reshape(len(x), 4, 4).transpose(0, 1))
+        return self.last(state[-1])
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+padded = lambda items: pad_sequence(items, batch_first=True)
+loader = torch.utils.data.DataLoader(texts, 16 // micro, collate_fn=padded)
+for number, batch in enumerate(loader, 1):
+    torch.nn.functional.cross_entropy(net(batch), batch[:, 0] % 2).backward()
+    if number % micro == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_padding_and_states_of_an_rnn_hide_no_mistake(shell: Shell) -> None:
+    (shell.folder / "train.py").write_text(PADDED)
+    lines = (f"{PYTHON} train.py {micro}" for micro in (1, 4))
+    done = shell.run("-m", "ninefold", "diff", "--steps=2", *lines, code=0)
+    assert done.stdout.startswith("At step 1: in B the loss is 4 times as large as in A: B adds up")
+
+
+def batches(name: str, x: float, *indices: list[int]) -> Training:
+    """A step that each rank takes with these examples. x: the input and the loss."""
+    found = training(name, {"input x": x, "loss loss": x})
+    found.steps[0] = [{**found.first, "data": [["Rows", of]]} for of in indices]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "kind"),
+    [
+        (([1, 2],), ([1, 2], [1, 2]), "same-on-ranks"),
+        (([1, 2],), ([1, 2], [3, 4]), "batch"),
+        (([1, 2], [1, 2]), ([3, 4], [3, 4]), "order"),
+    ],
+)
+def test_examples_of_a_step_are_told_apart_by_number_rank_and_order(one, other, kind) -> None:
+    found = answer(find(batches("A", 1.0, *one), batches("B", 2.0, *other)))
+    assert found["kind"] == kind
+
+
 def test_an_output_that_is_the_same_in_each_call_hides_no_mistake() -> None:
     fixed = {"input net[1]": 1.0, "output wpe": 1.0}  # a mask, and an embedding of positions
     one = training("A", {**fixed, "output x": 1.0, "loss loss": 1.0, "grad a": 1.0})
