@@ -132,10 +132,12 @@ def compared(
     data["text"] = "\n".join([data["text"], *remarks(one, other)])
     yield data["text"], data
     switched = dict[str, str]()
-    while not asked.only and (switch := BEHIND.get(last["kind"])):
-        if switch in switched.values() or (switch == ORDER and not one.order()):
+    while not asked.only:
+        found = [kind for kind in (last["kind"], *last["also"]) if kind in BEHIND]
+        kind = next((kind for kind in found if BEHIND[kind] not in switched.values()), None)
+        if kind is None or (BEHIND[kind] == ORDER and not one.order()):
             break
-        switched[last["kind"]] = switch
+        switched[kind] = BEHIND[kind]
         one = record(commands[0], keep, asked.steps, without=[*switched])
         replay = one.order() if ORDER in switched.values() else None
         other = record(commands[1], keep, asked.steps, without=[*switched], replay=replay)

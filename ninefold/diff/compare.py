@@ -27,6 +27,8 @@ LIMITS = {"float64": 1.5e-5, "float32": 1.5e-5, "float16": 5.9e-3, "bfloat16": 3
 GROWTH, FADES, MOST = 30.0, 3.0, 0.05  # of rounding from step to step
 MOST_BYTES = 1 << 32  # of what a process records
 EXACT = 1e-12  # sums in float64 of other numbers of threads differ by less
+ROUNDED = 1e-6  # an option of float32 may be from one of float64
+OPTIONS = ("scale", "hyper")  # phases of what the optimizer is told
 Rank = dict[str, Any]  # what one rank has recorded of a step
 Steps = list[list[Rank]]  # of each the records of its ranks
 Order = dict[str, list[Any]]  # indices of examples, by loader
@@ -36,6 +38,7 @@ class Phase(NamedTuple):
     """A kind of entries of a step.
 
     place: in the order of a step; inputs and outputs are in the order in which modules were called.
+    Options come first: nothing in their step causes them, and they act from the next one on.
     words: what an entry is called, with its name for {}. restored: what a checkpoint has of it.
     summed: whether entries are added up over micro-batches and ranks; else those of rank 0 count.
     decides: whether training follows it. needed: whether an entry that only one training has is a
@@ -51,12 +54,12 @@ class Phase(NamedTuple):
 
 
 PHASES = {
-    "param": Phase(0, "the parameter {}", "weights", needed=True),
-    "input": Phase(1, "the input of {}", summed=True),
-    "output": Phase(1, "the output of {}", summed=True),
-    "loss": Phase(2, "the {}", summed=True, decides=True),
-    "scale": Phase(3, "the GradScaler's {}", "GradScaler", decides=True),
-    "hyper": Phase(4, "{}", "learning rate", decides=True),
+    "scale": Phase(0, "the GradScaler's {}", "GradScaler", decides=True),
+    "hyper": Phase(1, "{}", "learning rate", decides=True),
+    "param": Phase(2, "the parameter {}", "weights", needed=True),
+    "input": Phase(3, "the input of {}", summed=True),
+    "output": Phase(3, "the output of {}", summed=True),
+    "loss": Phase(4, "the {}", summed=True, decides=True),
     "state": Phase(5, "the optimizer's {}", "optimizer", needed=True),
     "grad": Phase(6, "the gradient of {}", decides=True, needed=True),
     "buffer": Phase(7, "the buffer {}", "buffers"),
@@ -150,15 +153,18 @@ class Entry(NamedTuple):
         return Entry(self.dtype, 1, 1.0, bad, 0.0, value, value**2, value)
 
 
-Table = dict[tuple[str, str], Entry]  # by phase and name
+Key = tuple[str, str]  # phase and name
+Table = dict[Key, Entry]
+Pair = tuple[Entry | None, Entry | None]
 
 
 class Difference(NamedTuple):
-    """How far an entry of a step is apart, and both sides; None: one has it not."""
+    """How far an entry of a step is apart, and may be, and both sides; None: one has it not."""
 
     phase: str
     name: str
     distance: float
+    limit: float
     one: Entry | None
     other: Entry | None
 
@@ -289,31 +295,57 @@ def distance(one: Entry | None, other: Entry | None, least: float = 0.0) -> floa
     )
 
 
-def differences(one: Sequence[Rank], other: Sequence[Rank]) -> list[Difference]:
-    """How two steps differ, entry by entry, in the order of a step.
+def paired(one: Sequence[Rank], other: Sequence[Rank]) -> Iterator[tuple[Key, Pair]]:
+    """The entries of two steps that can be compared.
 
     What one alone has counts if it is of weights, and all could be recorded of both. What has
     another size in unlike numbers of calls has no examples that add up (positions, masks, padding),
     but for the input of a network that takes more examples.
-
-    A gradient is a part of that of all parameters, and is held against that: of a convolution's
-    bias before BatchNorm it is 0, and what is computed is rounding alone.
     """
-    a, b, found = table(one), table(other), list[Difference]()
+    a, b = table(one), table(other)
     whole = not any(rank["unrecorded"] for rank in (*one, *other))
     unlike = math.prod(shape(one)) != math.prod(shape(other))
     more = len(taken(one)) != len(taken(other))
-    all_ = math.sqrt(sum(of.square for (phase, _), of in a.items() if phase == "grad"))
     for key in {**a, **b}:
-        mine, theirs = a.get(key), b.get(key)
-        takes_more = more and key[0] == "input" and "[" not in key[1]
-        adds_up = not (unlike and PHASES[key[0]].summed) or takes_more
-        if mine and theirs and mine.n != theirs.n and not adds_up:
-            continue
-        if (mine and theirs) or (PHASES[key[0]].needed and whole):
-            far = distance(mine, theirs, all_ if key[0] == "grad" else 0.0)
-            found.append(Difference(*key, far, mine, theirs))
+        phase, name, mine, theirs = *key, a.get(key), b.get(key)
+        takes_more = more and phase == "input" and "[" not in name
+        adds_up = takes_more or not (unlike and PHASES[phase].summed)
+        if mine and theirs:
+            compares = adds_up or mine.n == theirs.n
+        else:
+            compares = PHASES[phase].needed and whole
+        if compares:
+            yield key, (mine, theirs)
+
+
+def differences(
+    one: Sequence[Rank], other: Sequence[Rank], before: float = 0.0
+) -> list[Difference]:
+    """How two steps differ, entry by entry, in the order of a step.
+
+    A gradient is a part of that of all parameters, and is held against that: of a convolution's
+    bias before BatchNorm it is 0, and what is computed is rounding alone.
+
+    before: the largest distance in the last step, from which rounding may have grown.
+    """
+    pairs, found = dict(paired(one, other)), list[Difference]()
+    squares = [pair[0].square for key, pair in pairs.items() if key[0] == "grad" and pair[0]]
+    all_ = math.sqrt(sum(squares))
+    units = [LIMITS["float32"], *map(unit, pairs.values())]
+    grown = max(*units, min(GROWTH * before, MOST))
+    for (phase, name), pair in pairs.items():
+        own = unit(pair)
+        limit = own if phase == "input" or not own else grown
+        if phase in OPTIONS:  # which one may have as a tensor
+            limit = ROUNDED if any(of.dtype == "float32" for of in pair if of) else 0.0
+        far = distance(*pair, all_ if phase == "grad" else 0.0)
+        found.append(Difference(phase, name, far, max(limit, EXACT), *pair))
     return sorted(found, key=lambda each: PHASES[each.phase].place)
+
+
+def unit(pair: Pair) -> float:
+    """How far rounding to the coarser dtype of two entries may set them apart; 0 of integers."""
+    return max(LIMITS.get(str(of.dtype), 0.0) for of in pair if of)
 
 
 def shape(ranks: Sequence[Rank]) -> tuple[int, int]:
@@ -340,45 +372,35 @@ def taken(ranks: Sequence[Rank]) -> list[str]:
     return [each for rank in ranks for each in examples(rank)]
 
 
-def limits(differences: Sequence[Difference], before: float) -> Iterator[float]:
-    """How far each may differ by rounding, to the coarsest dtype of the step.
-
-    before: the largest distance in the last step, from which rounding may have grown.
-    """
-    own = [max(LIMITS.get(str(of.dtype), 0.0) for of in each.sides) for each in differences]
-    grown = max([*own, LIMITS["float32"], min(GROWTH * before, MOST)])
-    for each, limit in zip(differences, own, strict=True):
-        exact = each.phase in ("hyper", "scale") or not limit
-        yield EXACT if exact else limit if each.phase == "input" else grown
-
-
 def find(one: Training, other: Training, after: int = 0) -> Divergence:
     """Compare step by step until the trainings part. after: steps of `one` that are left out.
 
     They part where a step has a difference that training follows. One that it does not follow is
-    harmless from then on.
+    harmless from then on. Rounding that moves the input of a ReLU over 0 shows in gradients alone.
     """
     parting, before = Divergence(one, renamed(other, one), after), 0.0
-    harmless = set[tuple[str, str]]()
+    harmless = set[Key]()
     for mine, theirs in zip(one.steps[after:], parting.other.steps, strict=False):
         parting.steps += 1
-        parting.last = all_ = differences(mine, theirs)
+        parting.last = all_ = differences(mine, theirs, before)
         unequal = [each for each in all_ if each.distance > EXACT]
         if unequal and parting.inexact is None:
             parting.inexact = parting.step, unequal[0]
-        limited = [*zip(all_, limits(all_, before), strict=True)]
-        beyond = [each for each, limit in limited
-                  if each.distance > limit and each[:2] not in harmless]  # fmt: skip
+        losses = [each for each in all_ if each.phase == "loss" and each.distance > each.limit]
+        if parting.steps > 1 and not losses:
+            all_ = [each._replace(limit=MOST) if each.phase == "grad" else each for each in all_]
+        beyond = [each for each in all_
+                  if each.distance > each.limit and each[:2] not in harmless]  # fmt: skip
         if parts(beyond, all_):
             first = beyond[0]  # rounding grows from step to step, but not in inputs and options
-            reached = first.phase not in ("input", "hyper", "scale") and first.distance < 1
+            reached = first.phase not in ("input", *OPTIONS) and first.distance < 1
             parting.beyond, parting.grown = beyond, reached and GROWTH * before > MOST
             return parting
         told = [each for each in (parting.harmless, *beyond) if each]
         parting.harmless = min(told, key=lambda each: each.phase == "buffer", default=None)
         harmless |= {each[:2] for each in beyond}
-        rounding = [each.distance for each, limit in limited
-                    if each.distance <= limit and each.phase != "buffer"]  # fmt: skip
+        rounding = [each.distance for each in all_
+                    if each.distance <= each.limit and each.phase != "buffer"]  # fmt: skip
         before = max([*rounding, before / FADES])
         parting.worst = max([*rounding, parting.worst])
     return parting

@@ -9,7 +9,7 @@ from typing import Any
 from ninefold.diff.compare import (
     EXACT,
     LIMITS,
-    MOST,
+    OPTIONS,
     PHASES,
     Difference,
     Divergence,
@@ -18,6 +18,7 @@ from ninefold.diff.compare import (
     Training,
     differences,
     examples,
+    parts,
     shape,
     taken,
 )
@@ -30,12 +31,6 @@ NEAR = 0.02  # that a factor may be apart from a number that explains it
 MORE_ZEROS = 0.05  # share of a gradient that is zero in one alone: it has underflowed
 ALIKE = 0.9  # share of examples that two steps have in common if they have the same ones
 SHOWN = 3  # examples
-# Of gradients alone. Another backward pass is another one in step 1, too.
-ALONE = ("function", "weights-of-examples")
-KINK = (
-    "and all outputs and the loss are equal: rounding that moves the input of a ReLU over 0 does "
-    "that, and so does a backward pass that is another one from this step on"
-)
 Told = tuple[str, str]  # a kind, and the clause that says it
 
 
@@ -44,8 +39,10 @@ def answer(parting: Divergence, exact: bool = False) -> dict[str, Any]:
 
     exact: whether its step and name are of the first that is not equal bit for bit.
     """
-    also = dict(beside(parting))
-    kind, text = sentence(parting, also.values()) if parting.beyond else nothing(parting)
+    also = [*beside(parting)]
+    kind, text = (
+        sentence(parting, [said for _, said in also]) if parting.beyond else nothing(parting)
+    )
     first = parting.inexact if exact else parting.beyond and (parting.step, parting.beyond[0])
     step, each = first or (None, None)
     return {
@@ -56,7 +53,7 @@ def answer(parting: Divergence, exact: bool = False) -> dict[str, Any]:
         "name": each and each.name,
         "distance": each and each.distance,
         "text": text,
-        "also": [*also],
+        "also": [*dict.fromkeys(kind for kind, _ in also)],
         "inexact": parting.inexact and [parting.inexact[0], *parting.inexact[1][:3]],
         "worst": parting.worst,
         "steps": parting.steps,
@@ -67,11 +64,10 @@ def answer(parting: Divergence, exact: bool = False) -> dict[str, Any]:
 def sentence(parting: Divergence, also: Iterable[str]) -> Told:
     """The kind and the answer where trainings part. also: clauses on what else differs."""
     first, until = parting.beyond[0], ""
-    (kind, said), far = explain(parting, first), differs(parting, first)
+    kind, said = explain(parting, first)
     if parting.grown:
+        far = differs(parting, first)
         kind, said = "rounding", f"{far}: rounding has grown, and no place can be told"
-    elif kind in ALONE and first.phase == "grad" and first.distance < MOST and parting.steps > 1:
-        kind, said = "rounding", f"{far}, {KINK}"
     if parting.steps > 1:
         exactly = parting.inexact is None or parting.inexact[0] >= parting.step
         how = "bit for bit" if exactly else f"but for rounding ({parting.worst:.0e} at most)"
@@ -95,9 +91,16 @@ def nothing(parting: Divergence) -> Told:
 
 
 def beside(parting: Divergence) -> Iterator[Told]:
-    """What else differs where trainings part and does not follow from the first difference."""
-    for each in parting.beyond[1:]:
-        if each.phase in ("hyper", "scale") or (each.phase == "state" and each.misses):
+    """What else differs where trainings part and does not follow from the first difference: each
+    option, a state that one lacks, and behind options what parts the trainings without them.
+    """
+    rest = [each for each in parting.beyond if each.phase not in OPTIONS]
+    behind = rest[:1] if parts(rest, parting.last) else []
+    told = {option(each) for each in parting.beyond[:1]}
+    for each in parting.beyond:
+        missing = each.phase == "state" and each.misses
+        if option(each) not in told and (each.phase in OPTIONS or missing or each in behind):
+            told.add(option(each))
             yield explain(parting, each)
 
 
@@ -122,9 +125,19 @@ def module(parting: Divergence, each: Difference) -> str:
     return str(parting.one.first["modules"].get(each.name.partition("[")[0], ""))
 
 
+def option(each: Difference) -> str:
+    """`lr` of `lr of fc.weight`; of others the phase."""
+    return each.name.partition(" of ")[0] if each.phase == "hyper" else each.phase
+
+
 def where(parting: Divergence, each: Difference) -> str:
-    kind = module(parting, each)
-    return PHASES[each.phase].words.format(each.name) + (f" ({kind})" if kind else "")
+    kind, name = module(parting, each), each.name
+    own = [other for other in parting.last if option(other) == option(each)]
+    if (
+        each.phase == "hyper" and len({(other.one, other.other) for other in own}) == 1
+    ):  # alike in all weights
+        name = option(each)
+    return PHASES[each.phase].words.format(name) + (f" ({kind})" if kind else "")
 
 
 def differs(parting: Divergence, each: Difference) -> str:
@@ -231,9 +244,10 @@ def drawn_otherwise(parting: Divergence) -> dict[str, int]:
     """The random states that differ and that somebody has drawn from, and on which rank first."""
     born, found = parting.one.first["born"], dict[str, int]()
     for number, (mine, theirs) in enumerate(zip(*parting.ranks, strict=False)):
-        for name in mine["rng"].keys() & theirs["rng"].keys():
-            if mine["rng"][name] not in (theirs["rng"][name], born.get(name)):
-                found.setdefault(name, number)
+        for when in ("rng", "after"):  # a compiled network may draw other numbers from one state
+            for name in mine[when].keys() & theirs[when].keys():
+                if mine[when][name] not in (theirs[when][name], born.get(name)):
+                    found.setdefault(name, number)
     return dict(sorted(found.items()))
 
 
@@ -252,8 +266,8 @@ def of_module(parting: Divergence, each: Difference) -> Told:
             return "dropout", f"{random}: others where {numbers}, as is expected"
         if states := drawn_otherwise(parting):
             random += f": the random state of {' and '.join(states)} differs"
-            if len(parting.ranks[0]) > 1:
-                random += f" on rank {min(states.values())}, so ranks are seeded otherwise"
+            if number := min(states.values()):
+                random += f" on rank {number}, so ranks are seeded otherwise"
             return "dropout", random
     return "module", f"{said}, and all outputs before are equal"
 
@@ -263,17 +277,24 @@ def of_optimizer(parting: Divergence, each: Difference) -> Told:
     if each.phase == "state":
         alone = f"{where(parting, each)} is in {parting.names[each.one is None]} alone"
         return "optimizer-state", alone if each.misses else differs(parting, each)
-    option = "learning-rate" if each.name.startswith("lr") else "hyper"
+    kind = "learning-rate" if each.name.startswith("lr") else "hyper"
     numbers = [entry.total for entry in each.sides]
     shown = ([f"{x:.{digits}g}" for x in numbers] for digits in range(4, 18))
     values = parting.both(*next((texts for texts in shown if len({*texts}) > 1), numbers))
-    return "scaler" if each.phase == "scale" else option, f"{where(parting, each)} is {values}"
+    return "scaler" if each.phase == "scale" else kind, f"{where(parting, each)} is {values}"
 
 
 def of_gradients(parting: Divergence, each: Difference) -> Told:
     """What a loss or gradients that differ mean."""
     mine, theirs = parting.entries("grad")
     keys = [key for key in mine if key in theirs]
+    shares = [(theirs[key].zeros / theirs[key].n - mine[key].zeros / mine[key].n, key)
+              for key in keys if mine[key].n == theirs[key].n > 0]  # fmt: skip
+    more, key = max(shares, key=lambda share: abs(share[0]), default=(0.0, ""))
+    dtypes = {of.dtype for other in parting.last if (of := other.other if more > 0 else other.one)}
+    if abs(more) > MORE_ZEROS and "float16" in dtypes:  # in which small gradients are zero
+        zero = f"{100 * abs(more):.0f} % of the gradient of {key} are zero"
+        return "underflow", f"{zero} in {parting.names[more > 0]} alone (a GradScaler helps)"
     a, b = parting.names
     for has, lacks, name, than in ((mine, theirs, a, b), (theirs, mine, b, a)):
         if odd := [key for key in has if key not in lacks]:
@@ -283,13 +304,6 @@ def of_gradients(parting: Divergence, each: Difference) -> Told:
             some = f"{len(lone)} of {counted(keys, 'parameter')}, first {lone[0]}"
             why = f"detached, frozen or unused in {than}"
             return "no-gradient", f"{some}, have a gradient in {name} alone: {why}"
-    shares = [(theirs[key].zeros / theirs[key].n - mine[key].zeros / mine[key].n, key)
-              for key in keys if mine[key].n == theirs[key].n > 0]  # fmt: skip
-    more, key = max(shares, key=lambda share: abs(share[0]), default=(0.0, ""))
-    dtypes = {of.dtype for other in parting.last if (of := other.other if more > 0 else other.one)}
-    if abs(more) > MORE_ZEROS and "float16" in dtypes:  # in which small gradients are zero
-        zero = f"{100 * abs(more):.0f} % of the gradient of {key} are zero"
-        return "underflow", f"{zero} in {parting.names[more > 0]} alone (a GradScaler helps)"
     ratio, of_loss = factor(mine, theirs), factor_of_loss(parting)
     if times := ratio or of_loss:  # gradients that are clipped do not show that of the loss
         kind, said = of_factor(parting, times, of_loss)

@@ -67,24 +67,25 @@ def training(name: str, *steps: dict[str, float], dtype: str = "float32") -> Tra
     for step in steps:
         zeros = step.get("zeros", 0.0)
         entries = [
-            [*place.split(), dtype, 1, [10.0, 0.0, 10 * zeros, x, x**2, x]]
+            [*place.split(maxsplit=1), dtype, 1, [10.0, 0.0, 10 * zeros, x, x**2, x]]
             for place, x in step.items() if place != "zeros"
         ]  # fmt: skip
         made.append([{"micro": 1, "entries": entries, "unrecorded": None, **nothing, **random}])
     return Training(name, made)
 
 
-@pytest.mark.parametrize(("parts_at", "kind"), [(1, "function"), (2, "rounding")])
-def test_gradients_alone_that_part_a_little_after_step_1_are_no_mistake(parts_at, kind) -> None:
-    def bent(name: str, bend: float) -> Training:
-        own = [1.0 + bend * (step == parts_at) for step in (1, 2)]
-        return training(name, *(
-            {"output x": 1.0, "loss loss": 1.0, "grad a": of, "grad b": of, "grad c": 1.0}
-            for of in own
-        ))  # fmt: skip
+def test_gradients_alone_that_part_a_little_after_step_1_hide_nothing_that_comes_later() -> None:
+    def bent(name: str, *bends: float, x: float = 1.0) -> Training:
+        equal = {"output x": 1.0, "loss loss": 1.0, "grad c": 1.0}
+        steps = [{**equal, "grad a": 1.0 + bend, "grad b": 1.0 + bend} for bend in bends]
+        return training(name, *steps, {**equal, "input x": x, "loss loss": x})
 
-    found = answer(find(bent("A", 0.0), bent("B", 1e-2)))
-    assert (found["kind"], found["step"], found["phase"]) == (kind, parts_at, "grad")
+    one = bent("A", 0.0, 0.0)
+    found = answer(find(one, bent("B", 1e-2, 0.0)))
+    assert (found["kind"], found["step"], found["phase"]) == ("function", 1, "grad")
+    assert answer(find(one, bent("B", 0.0, 1e-2)))["kind"] == "rounding"
+    found = answer(find(one, bent("B", 0.0, 1e-2, x=2.0)))
+    assert (found["step"], found["phase"]) == (3, "input")
 
 
 def test_no_rounding_explains_another_learning_rate() -> None:
@@ -126,6 +127,41 @@ def test_gradients_underflow_where_something_is_computed_in_float16(dtype, kind)
     pair = (training("A", step, dtype=dtype),
             training("B", {**step, "grad a": 1.1, "zeros": 0.3}, dtype=dtype))  # fmt: skip
     assert answer(find(*pair))["kind"] == kind
+
+
+def test_a_gradient_that_is_all_zero_in_float16_has_underflowed() -> None:
+    step = {"output x": 1.0, "loss loss": 1.0, "grad a": 1.0, "grad b": 1.0}
+    one, other = (training(name, step, dtype="float16") for name in "AB")
+    other.steps[0][0]["entries"][2][-1] = [10.0, 0.0, 10.0, 0.0, 0.0, 0.0]
+    assert answer(find(one, other))["kind"] == "underflow"
+
+
+def test_dropout_that_a_compiler_draws_otherwise_from_the_same_state_is_dropout() -> None:
+    one, other = (
+        training(name, {"output x": x, "loss loss": x}) for name, x in (("A", 1.0), ("B", 2.0))
+    )
+    for rank in (one.first, other.first):
+        rank |= {"rng": {"torch": "the same"}, "drew": ["x"]}
+    assert answer(find(one, other))["kind"] == "dropout"
+    other.first["after"] = one.first["after"]
+    assert answer(find(one, other))["kind"] == "module"
+
+
+@pytest.mark.parametrize("scale", [1.0, 4.0])
+def test_a_learning_rate_leads_what_shows_beside_it(scale) -> None:
+    """That is noise of one of several weights, or what parts the trainings by itself."""
+
+    def steps(name: str, rate: float, noise: float, scale: float) -> Training:
+        step = {"hyper lr of a": rate, "hyper lr of b": rate, "hyper eps of b": rate}
+        step |= {"param a": 1.0, "param b": noise, "param c": 1.0}
+        return training(name, {**step, "loss loss": scale, "grad a": scale})
+
+    found = answer(find(steps("A", 0.1, 1.0, 1.0), steps("B", 0.2, 2.0, scale)))
+    assert (found["kind"], found["name"]) == ("learning-rate", "lr of a")
+    assert found["also"] == ["hyper", *["initial-weights"] * (scale > 1)]
+    assert (
+        "At step 1: lr is 0.1 in A and 0.2 in B. In the same step, eps is 0.1 in" in found["text"]
+    )
 
 
 def test_buffers_that_differ_alone_are_told_and_of_a_resumed_training_named_as_lost() -> None:
@@ -224,6 +260,36 @@ def test_dropout_by_a_function_is_told_from_a_module_that_computes_something_els
     assert "Behind that, with no dropout in both: nothing differs up to step 3" in done.stdout
     done = shell.run(*command, f"{PYTHON} train.py 1 1.1", code=0)
     assert done.stdout.endswith("%, and all outputs before are equal.\n")
+
+
+IN_GROUPS = """
+import sys, torch
+torch.manual_seed(0)
+net = torch.nn.Linear(8, 1)
+groups = [net.parameters()] if sys.argv[1] == "one" else [[net.weight], [net.bias]]
+rates = eval(sys.argv[2])
+groups = [{"params": of, "lr": torch.tensor(rate) if sys.argv[1] == "tensors" else rate}
+          for of, rate in zip(groups, rates)]
+optimizer = torch.optim.Adam(groups, capturable=False, foreach=False)
+for _ in range(5):
+    optimizer.zero_grad()
+    net(torch.randn(16, 8)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("two [0.1,0.2]", "At step 1: lr of bias is 0.1 in A and 0.2 in B.\n"),
+        ("tensors [0.1,0.1]", "Nothing differs up to step 2"),
+    ],
+)
+def test_options_are_compared_weight_by_weight(words, said, shell: Shell) -> None:
+    (shell.folder / "train.py").write_text(IN_GROUPS)
+    lines = (f"{PYTHON} train.py {each}" for each in ("one [0.1]", words))
+    done = shell.run("-m", "ninefold", "diff", "--only", "--steps=2", *lines, code=0)
+    assert done.stdout.startswith(said)
 
 
 SKIPPED = """

@@ -6,6 +6,7 @@ and ranks. It runs in the Python of the command, so it is for Python 3.9 and lat
 
 import functools
 import json
+import math
 import os
 import sys
 import zlib
@@ -130,21 +131,20 @@ def quiet(method):
 class Recorder:
     """The steps of this process. unrecorded: the first error of recording.
 
-    entries: [phase, name, dtype, rows, tensor of six numbers] of the step under way. gradients:
+    entries: [phase, name, dtype, rows, six numbers] of the step under way. gradients:
     whether they were on when recording began. depth: of the call of a network that is under way; a
     network is an outermost module that computes itself. on: whether that is recorded. networks:
     by id, with what their names begin with. entered: those of this step. begun: micro-batches when
     the optimizer's step began. names: of parameters and modules, by id. modules: classes, by name.
     ties: names of each parameter that has several. scale: of the GradScaler whose step it is.
-    changed: functions that were put in the place of others. state: of random numbers at the last
-    output. drew: outputs for which some were drawn.
+    state: of random numbers at the last output. drew: outputs for which some were drawn.
     """
 
     def __init__(self):
         self.calls, self.thread, self.ended, self.unrecorded = None, get_ident(), False, None
         self.depth, self.on, self.networks, self.names = None, False, {}, {}
         self.count, self.loading, self.file, self.table = 0, 0, None, {}
-        self.changed, self.modules, self.ties = [], {}, []
+        self.modules, self.ties = {}, []
         self.begin()
 
     def begin(self):
@@ -152,19 +152,11 @@ class Recorder:
         self.micro, self.begun, self.rng, self.scale = 0, 0, None, None
         self.state, self.drew = None, []
 
-    def change(self, owner, name, made):
-        """Put a function in the place of another one, until `end`."""
-        self.changed.append((owner, name, made, getattr(owner, name)))
-        setattr(owner, name, made)
-
     def end(self):
-        """Have all be as before."""
+        """Record nothing more. What was put in the place of functions stays, and hands on."""
         already, self.ended = self.ended, True
         if already or self.calls is None:  # torch.nn was not imported
             return
-        for owner, name, made, before in reversed(self.changed):
-            if getattr(owner, name) is made:
-                setattr(owner, name, before)
         self.calls.drop(self.before, self.after)
         self.table, self.networks = {}, {}
         self.begin()
@@ -270,7 +262,8 @@ class Recorder:
             self.entries.append([phase, name, None, 0, torch.zeros(NUMBERS)])
             return
         if isinstance(tensor, (int, float)):
-            tensor = torch.tensor(tensor, dtype=torch.float64)
+            self.entries.append([phase, name, "float64", 0, of_number(tensor)])
+            return
         plain = readable(tensor, whole=phase not in ("input", "output", "loss"))
         each = rows(plain) if by_example else plain.reshape(1, -1)
         found = measure(each, self.numbers(each.device))
@@ -284,7 +277,7 @@ class Recorder:
 
         def drawn(loader):
             index, name = draw(loader), name_of(loader)
-            if type(index) is list and index and index[0] is not None:
+            if type(index) is list and index and index[0] is not None and not self.ended:
                 index = replayed(name, index)
                 vars(loader).setdefault("_ninefold", deque()).append([name, [*index]])
             return index
@@ -305,8 +298,7 @@ class Recorder:
             vars(loader).pop("_ninefold", None)
             return reset(loader, *arguments, **keywords)
 
-        for name, made in (("_next_index", drawn), ("__next__", advanced), ("_reset", restarted)):
-            self.change(kind, name, made)
+        kind._next_index, kind.__next__, kind._reset = drawn, advanced, restarted
 
     def watch_optimizers(self, module, torch):
         backward = torch.autograd.backward
@@ -316,7 +308,7 @@ class Recorder:
             self.backward_begins(tensors)
             return backward(tensors, *arguments, **keywords)
 
-        self.change(torch.autograd, "backward", noted)
+        torch.autograd.backward = noted
         module.register_optimizer_step_pre_hook(lambda optimizer, *_: self.step_begins(optimizer))
         module.register_optimizer_step_post_hook(lambda optimizer, *_: self.step_ends(optimizer))
 
@@ -344,7 +336,7 @@ class Recorder:
                 self.step_ends(optimizer)
             return found
 
-        self.change(kind, "step", step_of_scaler)
+        kind.step = step_of_scaler
 
     # Steps.
 
@@ -355,39 +347,33 @@ class Recorder:
         for network, prefix in self.networks.values():
             for path, weight in network.named_parameters():  # FSDP2 has others in an evaluation
                 self.names.setdefault(id(weight), prefix + path)
-        self.begun, groups = self.micro, optimizer.param_groups
-        for number, of in enumerate(groups):
-            suffix = f" of group {number}" if len(groups) > 1 else ""
-            for key, value in of.items():
-                several = isinstance(value, (list, tuple))
-                for place, each in enumerate(value if several else [value]):
-                    if key not in NO_OPTIONS and is_numeric(each):
-                        name = f"{key}[{place}]" if several else key
-                        self.note("hyper", name + suffix, each)
+        self.begun = self.micro
         if self.scale is not None:
             self.note("scale", "scale", self.scale)
-        for name, weight in self.trained(optimizer):
-            for key, value in (optimizer.state.get(weight) or {}).items():
-                if is_numeric(value):
-                    self.note("state", f"{key} of {name}", value)
+        for name, weight, options in self.trained(optimizer):
+            for key, value in numbers_in(options):
+                self.note("hyper", f"{key} of {name}", value)
+            state = {} if is_part(weight) else optimizer.state.get(weight) or {}
+            for key, value in numbers_in(state):
+                self.note("state", f"{key} of {name}", value)
         self.note_gradients(optimizer)
 
     def trained(self, optimizer):
-        """The weights of an optimizer, with their names."""
-        weights = [each for of in optimizer.param_groups for each in of["params"]]
-        for number, weight in enumerate(weights):
-            if is_part(weight):
-                why = "weights are in parts (FullyShardedDataParallel)"
-                self.unrecorded = self.unrecorded or why
-            else:
-                yield self.names.get(id(weight), f"parameter {number}"), weight  # of no network
+        """The weights of an optimizer, with their names and options."""
+        found = [(weight, of) for of in optimizer.param_groups for weight in of["params"]]
+        for number, (weight, options) in enumerate(found):  # some are of no network
+            yield self.names.get(id(weight), f"parameter {number}"), weight, options
 
     @quiet
     def note_gradients(self, optimizer):
         scale = getattr(optimizer, "grad_scale", None)
-        for name, weight in self.trained(optimizer):
+        for name, weight, _ in self.trained(optimizer):
             given = weight.grad
-            self.note("grad", name, given if given is None or scale is None else given / scale)
+            if is_part(weight):
+                why = "weights are in parts (FullyShardedDataParallel)"
+                self.unrecorded = self.unrecorded or why
+            else:
+                self.note("grad", name, given if given is None or scale is None else given / scale)
 
     @quiet
     def step_ends(self, optimizer):
@@ -443,8 +429,21 @@ def is_part(weight):
     return getattr(weight, "_fsdp_flattened", False)
 
 
-def is_numeric(value):
-    return isinstance(value, (int, float, sys.modules["torch"].Tensor))
+def numbers_in(options):
+    """Each option or state of a weight that is a number or a tensor; of several with its place."""
+    for key, value in options.items():
+        several = isinstance(value, (list, tuple))
+        for place, each in enumerate(value if several else [value]):
+            numeric = isinstance(each, (int, float, sys.modules["torch"].Tensor))
+            if numeric and key not in NO_OPTIONS:
+                yield f"{key}[{place}]" if several else key, each
+
+
+def of_number(x):
+    """The six numbers of one that is no tensor, and of no row."""
+    finite = math.isfinite(x)
+    x = float(x) if finite else 0.0
+    return [1.0, float(not finite), float(x == 0), x, x * x, x]
 
 
 def name_of(loader):
