@@ -7,7 +7,7 @@ import math
 import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -87,9 +87,10 @@ class Training:
         """The indices of examples by loader, as one process would take them."""
         found = defaultdict[str, list[Any]](list)
         for ranks in self.steps:
-            for batches in zip(*(rank["data"] for rank in ranks), strict=False):
-                for indices in zip(*(indices for _, indices in batches), strict=False):
-                    found[batches[0][0]] += indices
+            of_ranks = [by_name(rank["data"]) for rank in ranks]
+            for name in of_ranks[0]:  # some have an evaluation that others have not
+                for batches in zip(*(of.get(name, []) for of in of_ranks), strict=False):
+                    found[name] += [each for of in zip(*batches, strict=False) for each in of]
         return found
 
 
@@ -307,14 +308,12 @@ def paired(one: Sequence[Rank], other: Sequence[Rank]) -> Iterator[tuple[Key, Pa
     unlike = math.prod(shape(one)) != math.prod(shape(other))
     more = len(taken(one)) != len(taken(other))
     for key in {**a, **b}:
-        phase, name, mine, theirs = *key, a.get(key), b.get(key)
-        takes_more = more and phase == "input" and "[" not in name
-        adds_up = takes_more or not (unlike and PHASES[phase].summed)
-        if mine and theirs:
-            compares = adds_up or mine.n == theirs.n
-        else:
-            compares = PHASES[phase].needed and whole
-        if compares:
+        mine, theirs, phase = a.get(key), b.get(key), PHASES[key[0]]
+        takes_more = more and key[0] == "input" and "[" not in key[1]
+        adds_up = takes_more or not (unlike and phase.summed)
+        if mine and theirs and mine.n != theirs.n and not adds_up:
+            continue
+        if (mine and theirs) or (phase.needed and whole):
             yield key, (mine, theirs)
 
 
@@ -353,19 +352,25 @@ def shape(ranks: Sequence[Rank]) -> tuple[int, int]:
     return len(ranks), ranks[0]["micro"]
 
 
+def by_name(found: Iterable[tuple[str, list[Any]]]) -> dict[str, list[list[Any]]]:
+    """The batches of each loader, or of each network."""
+    batches = defaultdict[str, list[list[Any]]](list)
+    for name, each in found:
+        batches[name].append(each)
+    return batches
+
+
 def examples(rank: Rank) -> list[str]:
     """What tells the examples of a step apart: indices, or else projections of the inputs.
 
-    The last batches are those that were trained on: a resumed loop skips some before. Of several
-    networks that with most inputs counts.
+    The last batches of a loader are those that were trained on: a resumed loop skips some before.
+    Of several networks that with most inputs counts.
     """
-    batches = [indices for _, indices in rank["data"]][-rank["micro"] :]
-    if batches:
-        return [str(index) for of in batches for index in of]
-    found = defaultdict[str, list[str]](list)
-    for name, projections in rank["examples"]:
-        found[name] += [f"{x:.9e}" for x in projections]
-    return max(found.values(), key=len, default=[])
+    of_loaders = by_name(rank["data"]).values()
+    indices = [str(each) for of in of_loaders for batch in of[-rank["micro"] :] for each in batch]
+    of_networks = by_name(rank["examples"]).values()
+    inputs = ([f"{x:.9e}" for batch in of for x in batch] for of in of_networks)
+    return indices or max(inputs, key=len, default=[])
 
 
 def taken(ranks: Sequence[Rank]) -> list[str]:

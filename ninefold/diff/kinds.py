@@ -122,7 +122,8 @@ def remarks(one: Training, other: Training) -> Iterator[str]:
 
 def module(parting: Divergence, each: Difference) -> str:
     """The class of the module that a difference is of."""
-    return str(parting.one.first["modules"].get(each.name.partition("[")[0], ""))
+    known = parting.ranks[0][0]["modules"]  # so far
+    return str(known.get(each.name.partition("[")[0], ""))
 
 
 def option(each: Difference) -> str:

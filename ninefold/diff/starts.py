@@ -51,9 +51,12 @@ def record(
     if not taken:
         allowed = "steps with torch 2, in the thread that imports it, are"
         raise command.failure("no step of it was recorded", allowed, f"see {held.log}")
-    if until_saved and not saves:
+    late = held.steps > len(taken)  # where each step saves, it goes on until that is known
+    if until_saved and (late or not saves):
         wrong = f"it called no {SAVES} behind one of its first {counted(steps, 'step')}"
-        if over:
+        if late:
+            wrong = f"each step calls {SAVES}: it ended after step {held.steps}"
+        elif over:
             wrong = f"it ended after {counted(taken, 'step')}: none came behind a {SAVES}"
         allowed, do = "a checkpoint is what is resumed", "--steps N, or --kill-after STEP"
         raise ConfigError("--resume", command.text, wrong, allowed, do)

@@ -386,6 +386,14 @@ def test_weights_that_are_not_recorded_are_not_said_to_be_lost(shell: Shell) -> 
     assert "weights" not in done.stdout.partition("Not all could")[0]
 
 
+def test_a_training_that_saves_in_each_step_needs_more_steps_to_be_resumed(shell: Shell) -> None:
+    saving = BY_CLOSURE.replace("    return loss", "    torch.save(net, 'net.pt')\n    return loss")
+    (shell.folder / "train.py").write_text(saving.replace("range(8)", "range(20)"))
+    line = f"{PYTHON} train.py whole"
+    done = shell.run("-m", "ninefold", "diff", "--resume", "--steps=5", line, line, code=2)
+    assert ": each step calls torch.save: it ended after step 9; a checkpoint is" in done.stderr
+
+
 def test_two_starts_alone_are_compared_once(shell: Shell) -> None:
     (shell.folder / "train.py").write_text(BY_CLOSURE.replace("torch.manual_seed(0)", ""))
     line = f"{PYTHON} train.py whole"
@@ -518,6 +526,26 @@ def batches(name: str, x: float, *indices: list[int]) -> Training:
 def test_examples_of_a_step_are_told_apart_by_number_rank_and_order(one, other, kind) -> None:
     found = answer(find(batches("A", 1.0, *one), batches("B", 2.0, *other)))
     assert found["kind"] == kind
+
+
+def test_an_order_is_that_of_the_loaders_that_all_ranks_have() -> None:
+    first = [["Rows", [0, 2]], ["Validation", [9]], ["Rows", [4, 6]]]
+    ranks = [{"data": data} for data in (first, [["Rows", [1, 3]], ["Rows", [5, 7]]])]
+    assert Training("A", [ranks]).order() == {"Rows": [*range(8)]}
+
+
+def test_examples_of_each_loader_count() -> None:
+    one, other = batches("A", 1.0, [1, 2]), batches("B", 2.0, [3, 4])
+    for training in (one, other):
+        training.first["data"].append(["Unlabeled", [1, 2]])
+    assert answer(find(one, other))["kind"] == "order"
+
+
+def test_a_module_that_is_first_called_later_has_its_class() -> None:
+    one, other = (training(name, {}, {"output late": x, "loss loss": x})
+                  for name, x in (("A", 1.0), ("B", 2.0)))  # fmt: skip
+    one.steps[1][0]["modules"] = {"late": "Linear"}
+    assert "At step 2: the output of late (Linear) differs" in answer(find(one, other))["text"]
 
 
 def test_an_output_that_is_the_same_in_each_call_hides_no_mistake() -> None:

@@ -179,10 +179,8 @@ class Recorder:
         self.enter(module)
         for name, tensor in self.named([arguments, keywords], module):
             if tensor.grad_fn is None and tensor.dim():  # else another network has made it
-                self.note("input", name, tensor, by_example=True)
+                own = self.note("input", name, tensor, by_example=True)
                 if name == self.names[id(module)]:
-                    each = rows(readable(tensor)).double()
-                    own = project(each, self.numbers(each.device)).tolist()
                     self.examples.append([name, own])
 
     @quiet
@@ -256,18 +254,22 @@ class Recorder:
         return self.table[device]
 
     def note(self, phase, name, tensor, by_example=False):
-        """Add an entry. by_example: whether the tensor has a row for each; else all is one row."""
-        torch = sys.modules["torch"]
-        if tensor is None:
-            self.entries.append([phase, name, None, 0, torch.zeros(NUMBERS)])
-            return
+        """Add an entry; returns the projections of its rows.
+
+        by_example: whether the tensor has a row for each; else all is one row. A number has none.
+        """
+        dtype, own, found = None, [], [0.0] * NUMBERS
         if isinstance(tensor, (int, float)):
-            self.entries.append([phase, name, "float64", 0, of_number(tensor)])
-            return
-        plain = readable(tensor, whole=phase not in ("input", "output", "loss"))
-        each = rows(plain) if by_example else plain.reshape(1, -1)
-        found = measure(each, self.numbers(each.device))
-        self.entries.append([phase, name, str(plain.dtype)[len("torch.") :], len(each), found])
+            dtype, found = "float64", of_number(tensor)
+        elif tensor is not None:
+            plain = readable(tensor, whole=phase not in ("input", "output", "loss"))
+            each = rows(plain) if by_example else plain.reshape(1, -1)
+            dtype, (own, found) = (
+                str(plain.dtype)[len("torch.") :],
+                measure(each, self.numbers(each.device)),
+            )
+        self.entries.append([phase, name, dtype, len(own), found])
+        return own
 
     # What the data, the backward pass and a GradScaler show.
 
@@ -290,8 +292,9 @@ class Recorder:
             finally:
                 self.loading -= 1
             waiting = vars(loader).get("_ninefold")
-            if waiting and not self.ended:
-                self.data.append(waiting.popleft())
+            handed = [waiting.popleft()] if waiting else []
+            if sys.modules["torch"].is_grad_enabled() and not self.ended:  # not of an evaluation
+                self.data += handed
             return batch
 
         def restarted(loader, *arguments, **keywords):
@@ -505,20 +508,15 @@ def rows(tensor):
     return tensor.flatten(1) if tensor.dim() > 1 else tensor.reshape(-1, 1)
 
 
-def project(wide, numbers):
-    """Sums over the last dimension, each element times one of the numbers, which repeat."""
-    size = wide.shape[-1]
-    return wide @ numbers.repeat(-(-size // TABLE))[:size]
-
-
 def measure(each, numbers):
-    """n, how many are not finite, zeros, sums of x and x^2, and a projection of the sum of rows.
+    """A projection of each row on the numbers, which repeat, and what the rows become: n, how many
+    are not finite, zeros, sums of x and x^2, and of the projections.
 
     each: (rows, columns). Numbers that are not finite count as 0.
     """
-    torch = sys.modules["torch"]
+    torch, size = sys.modules["torch"], each.shape[-1]
     wide = each.to(torch.float64, copy=True).nan_to_num_(0.0, 0.0, 0.0)
-    line, columns = wide.flatten(), wide[0] if len(wide) == 1 else wide.sum(0)
+    line, own = wide.flatten(), wide @ numbers.repeat(-(-size // TABLE))[:size]
     n = wide.new_tensor(line.numel())
     counts = n, n - each.isfinite().sum(), n - each.count_nonzero()
-    return torch.stack([*counts, columns.sum(), line @ line, project(columns, numbers)])
+    return own, torch.stack([*counts, line.sum(), line @ line, own.sum()])
