@@ -40,9 +40,7 @@ def answer(parting: Divergence, exact: bool = False) -> dict[str, Any]:
     exact: whether its step and name are of the first that is not equal bit for bit.
     """
     also = [*beside(parting)]
-    kind, text = (
-        sentence(parting, [said for _, said in also]) if parting.beyond else nothing(parting)
-    )
+    kind, text = sentence(parting, also) if parting.beyond else nothing(parting)
     first = parting.inexact if exact else parting.beyond and (parting.step, parting.beyond[0])
     step, each = first or (None, None)
     return {
@@ -61,8 +59,8 @@ def answer(parting: Divergence, exact: bool = False) -> dict[str, Any]:
     }
 
 
-def sentence(parting: Divergence, also: Iterable[str]) -> Told:
-    """The kind and the answer where trainings part. also: clauses on what else differs."""
+def sentence(parting: Divergence, also: Iterable[Told]) -> Told:
+    """The kind and the answer where trainings part. also: what else differs."""
     first, until = parting.beyond[0], ""
     kind, said = explain(parting, first)
     if parting.grown:
@@ -72,7 +70,7 @@ def sentence(parting: Divergence, also: Iterable[str]) -> Told:
         exactly = parting.inexact is None or parting.inexact[0] >= parting.step
         how = "bit for bit" if exactly else f"but for rounding ({parting.worst:.0e} at most)"
         until = f"Equal {how} up to step {parting.step - 1}. "
-    more = f" In the same step, {'; '.join(also)}." if also else ""
+    more = f" In the same step, {'; '.join(said for _, said in also)}." if also else ""
     return kind, f"{until}At step {parting.step}: {said}.{more}"
 
 
@@ -133,10 +131,8 @@ def option(each: Difference) -> str:
 
 def where(parting: Divergence, each: Difference) -> str:
     kind, name = module(parting, each), each.name
-    own = [other for other in parting.last if option(other) == option(each)]
-    if (
-        each.phase == "hyper" and len({(other.one, other.other) for other in own}) == 1
-    ):  # alike in all weights
+    sides = {(of.one, of.other) for of in parting.last if option(of) == option(each)}
+    if each.phase == "hyper" and len(sides) == 1:  # of all weights
         name = option(each)
     return PHASES[each.phase].words.format(name) + (f" ({kind})" if kind else "")
 
@@ -207,7 +203,7 @@ def of_input(parting: Divergence, each: Difference) -> Told:
         numbers = parting.both(len(mine), len(theirs))
         return "batch", f"the examples of a step are {numbers}"
     if common(mine, theirs) > ALIKE:
-        states = " and ".join(drawn_otherwise(parting))
+        states = " and ".join(drawn_otherwise(parting, "rng"))
         numbers = unlike(parting)
         why = f": the random state of {states} differs" if states else ""
         why = why or (f": random numbers are others where {numbers}" if numbers else "")
@@ -241,11 +237,14 @@ def begins(steps: Sequence[Sequence[Rank]], these: Sequence[str]) -> int | None:
     return next(same, None)
 
 
-def drawn_otherwise(parting: Divergence) -> dict[str, int]:
-    """The random states that differ and that somebody has drawn from, and on which rank first."""
+def drawn_otherwise(parting: Divergence, *at: str) -> dict[str, int]:
+    """The random states that differ and that somebody has drawn from, and on which rank first.
+
+    at: "rng" is the step's first forward pass, "after" its end.
+    """
     born, found = parting.one.first["born"], dict[str, int]()
     for number, (mine, theirs) in enumerate(zip(*parting.ranks, strict=False)):
-        for when in ("rng", "after"):  # a compiled network may draw other numbers from one state
+        for when in at:
             for name in mine[when].keys() & theirs[when].keys():
                 if mine[when][name] not in (theirs[when][name], born.get(name)):
                     found.setdefault(name, number)
@@ -265,7 +264,7 @@ def of_module(parting: Divergence, each: Difference) -> Told:
         random = f"{said} by random numbers that are drawn for it"
         if numbers:
             return "dropout", f"{random}: others where {numbers}, as is expected"
-        if states := drawn_otherwise(parting):
+        if states := drawn_otherwise(parting, "rng", "after"):  # a compiler draws others from one
             random += f": the random state of {' and '.join(states)} differs"
             if number := min(states.values()):
                 random += f" on rank {number}, so ranks are seeded otherwise"
