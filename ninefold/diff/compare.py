@@ -330,8 +330,7 @@ def differences(
     pairs, found = dict(paired(one, other)), list[Difference]()
     squares = [pair[0].square for key, pair in pairs.items() if key[0] == "grad" and pair[0]]
     all_ = math.sqrt(sum(squares))
-    units = [LIMITS["float32"], *map(unit, pairs.values())]
-    grown = max(*units, min(GROWTH * before, MOST))
+    grown = max(LIMITS["float32"], min(GROWTH * before, MOST), *map(unit, pairs.values()))
     for (phase, name), pair in pairs.items():
         own = unit(pair)
         limit = own if phase == "input" or not own else grown

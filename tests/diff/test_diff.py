@@ -541,6 +541,27 @@ def test_examples_of_each_loader_count() -> None:
     assert answer(find(one, other))["kind"] == "order"
 
 
+EVALUATED = """
+import sys, torch
+shift = float(sys.argv[1])
+net, rows = torch.nn.Linear(4, 2), torch.randn(64, 4)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for batch in torch.utils.data.DataLoader(rows, 8):
+    with torch.no_grad():
+        for other in torch.utils.data.DataLoader(rows[:16], 8) if shift else []:
+            net(other)
+    (net(batch + shift) ** 2).mean().backward()
+    optimizer.step()
+"""
+
+
+def test_batches_of_an_evaluation_are_no_examples_of_a_step(shell: Shell) -> None:
+    (shell.folder / "train.py").write_text(EVALUATED)
+    lines = (f"{PYTHON} train.py {shift}" for shift in (0, 1))
+    done = shell.run("-m", "ninefold", "diff", "--only", "--steps=2", *lines, code=0)
+    assert done.stdout.startswith("At step 1: the loaders take the same examples, but their")
+
+
 def test_a_module_that_is_first_called_later_has_its_class() -> None:
     one, other = (training(name, {}, {"output late": x, "loss loss": x})
                   for name, x in (("A", 1.0), ("B", 2.0)))  # fmt: skip

@@ -131,13 +131,13 @@ def quiet(method):
 class Recorder:
     """The steps of this process. unrecorded: the first error of recording.
 
-    entries: [phase, name, dtype, rows, six numbers] of the step under way. gradients:
-    whether they were on when recording began. depth: of the call of a network that is under way; a
-    network is an outermost module that computes itself. on: whether that is recorded. networks:
-    by id, with what their names begin with. entered: those of this step. begun: micro-batches when
-    the optimizer's step began. names: of parameters and modules, by id. modules: classes, by name.
-    ties: names of each parameter that has several. scale: of the GradScaler whose step it is.
-    state: of random numbers at the last output. drew: outputs for which some were drawn.
+    entries: [phase, name, dtype, rows, six numbers] of the step under way. gradients: whether they
+    were on when recording began. depth: of the call of a network that is under way; a network is an
+    outermost module that computes itself. on: whether that is recorded. networks: by id, with what
+    their names begin with. entered: those of this step. begun: micro-batches when the optimizer's
+    step began. names: of parameters and modules, by id. modules: classes, by name. ties: names of
+    each parameter that has several. scale: of the GradScaler whose step it is. state: of random
+    numbers at the last output. drew: outputs for which some were drawn.
     """
 
     def __init__(self):
@@ -264,10 +264,8 @@ class Recorder:
         elif tensor is not None:
             plain = readable(tensor, whole=phase not in ("input", "output", "loss"))
             each = rows(plain) if by_example else plain.reshape(1, -1)
-            dtype, (own, found) = (
-                str(plain.dtype)[len("torch.") :],
-                measure(each, self.numbers(each.device)),
-            )
+            own, found = measure(each, self.numbers(each.device))
+            dtype = str(plain.dtype)[len("torch.") :]
         self.entries.append([phase, name, dtype, len(own), found])
         return own
 
