@@ -46,8 +46,8 @@ class Check(NamedTuple):
 def checks() -> list[Check]:
     found = []
     for folder in sorted(ROOT.glob("experiments/*/20*")):
-        said = report.read(folder, typed="").report.groups[0].check
-        if check := FOUND.match(said or ""):
+        said = report.read(folder, typed="").report.groups[0].control
+        if check := FOUND.match("".join(said)):
             state, *speedups = check.groups()
             shares = (100 * (float(each) - 1) for each in speedups)
             found.append(Check(folder.parent.name, state, *shares))

@@ -142,11 +142,11 @@ class Resume:
     def check_root(self) -> None:
         """Raise ConfigError if the data is elsewhere by the command, and not by another path."""
         dataset = self.run.config.resolved["dataset"]
-        if "dataset.root" not in self.keys or not (root := dataset.get("root")):
+        now, root = select(self.config.completed().resolved, "dataset.root"), dataset.get("root")
+        if "dataset.root" not in self.keys or not root or now == root:
             return
         for key, text in flat(dataset, "dataset").items():
             if key != "dataset.root" and isinstance(text, str) and text.startswith(f"{root}/"):
-                now = select(self.config.frozen, "dataset.root")
                 allowed = "a run whose only path is its root is allowed"
                 do = "move the data back, or set both in its config.yaml"
                 raise ConfigError("dataset.root", now, f"{key} of the run is {text}", allowed, do)
