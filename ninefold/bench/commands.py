@@ -37,7 +37,7 @@ def prepared(asked: Namespace) -> Iterator[tuple[Path, list[Command]]]:
     original = checkout(names) if names else Path()
     with (
         output.own_folder(asked.keep) as keep,
-        guarded(scratch(), cleanup_commands(names, original, keep / REVISIONS)),
+        guarded(scratch(), cleanup_commands(names, original, keep / REVISIONS) if names else []),
     ):
         given = of_revisions(given, check_out(names, original, keep / REVISIONS, asked.link))
         if asked.strategies:

@@ -72,8 +72,8 @@ def fault(path: Path) -> str | None:
 def own_folder(named: Path | None) -> Iterator[Path]:
     """A folder that is of this bench alone while the block runs: new, or the one that is named.
 
-    Git ignores what is in it. Raises ConfigError for one with files, or of another bench; OSError.
-    One that stays empty is removed.
+    Git ignores what is in a new one. Raises ConfigError for one with files, or of another bench;
+    OSError. One that stays empty is removed.
     """
     keep, new = made(named)
     descriptor = os.open(keep, os.O_RDONLY | os.O_DIRECTORY)
@@ -84,7 +84,8 @@ def own_folder(named: Path | None) -> Iterator[Path]:
             raise ConfigError("--keep", keep, wrong, "a new folder is needed", "name another")
         ignored = keep / ".gitignore"
         try:
-            write_durably(ignored, b"*\n")
+            if named is None:
+                write_durably(ignored, b"*\n")
             yield keep
         finally:
             with suppress(OSError):

@@ -127,7 +127,8 @@ class Judged:
             took = "" if seconds is None else digits(seconds)
             rows.append((name, f"{mean:.6g}", took, *cells[:2], one_line(command.text)))
         after = f"{counted(self.judgement.seeds, 'seed')} in {self.seconds / 60:.1f} min."
-        return screen(f"{self.judgement}.", aligned(rows), [*more, *self.notes()], after)
+        notes = [*more, *self.notes()]
+        return screen(f"{self.judgement}.", aligned(rows), notes, after, most=None)
 
     def data(self, exit_code: int) -> dict[str, Any]:
         """The same as JSON."""

@@ -7,7 +7,7 @@ import math
 import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +29,9 @@ MOST_BYTES = 1 << 32  # of what a process records
 EXACT = 1e-12  # sums in float64 of other numbers of threads differ by less
 ROUNDED = 1e-6  # an option of float32 may be from one of float64
 OPTIONS = ("scale", "hyper")  # phases of what the optimizer is told
+ONE_FACTOR = 0.005  # that gradients may be apart from one factor for all
+SMALL = 1e-3  # of the norm of all gradients: what is smaller need not follow that factor as well
+NEAR = 0.02  # that a factor may be apart from a number that explains it
 Rank = dict[str, Any]  # what one rank has recorded of a step
 Steps = list[list[Rank]]  # of each the records of its ranks
 Order = dict[str, list[Any]]  # indices of examples, by loader
@@ -390,11 +393,10 @@ def find(one: Training, other: Training, after: int = 0) -> Divergence:
         unequal = [each for each in all_ if each.distance > EXACT]
         if unequal and parting.inexact is None:
             parting.inexact = parting.step, unequal[0]
-        losses = [each for each in all_ if each.phase == "loss" and each.distance > each.limit]
-        if parting.steps > 1 and not losses:
-            all_ = [each._replace(limit=MOST) if each.phase == "grad" else each for each in all_]
         beyond = [each for each in all_
                   if each.distance > each.limit and each[:2] not in harmless]  # fmt: skip
+        if parting.steps > 1 and may_be_kinks(all_, beyond):
+            beyond = [each for each in beyond if each.phase != "grad" or each.distance > MOST]
         if parts(beyond, all_):
             first = beyond[0]  # rounding grows from step to step, but not in inputs and options
             reached = first.phase not in ("input", *OPTIONS) and first.distance < 1
@@ -408,6 +410,35 @@ def find(one: Training, other: Training, after: int = 0) -> Divergence:
         before = max([*rounding, before / FADES])
         parting.worst = max([*rounding, parting.worst])
     return parting
+
+
+def may_be_kinks(all_: Sequence[Difference], beyond: Sequence[Difference]) -> bool:
+    """Whether gradients are apart, without a loss, a factor or zeros that tell of a mistake."""
+    grads = [each for each in all_ if each.phase == "grad"]
+    mine = {each.name: each.one for each in grads if each.one}
+    theirs = {each.name: each.other for each in grads if each.other}
+    zero = any(not of.square for each in beyond if each.phase == "grad" for of in each.sides)
+    lossy = any(each.phase == "loss" for each in beyond)
+    return not lossy and not zero and factor(mine, theirs) is None
+
+
+def factor(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> float | None:
+    """The one number by which all gradients of B are those of A; None without, or if it is 1."""
+    mine = {key: entry for key, entry in mine.items() if key in theirs}
+    squares = [sum(of[key].square for key in mine) for of in (mine, theirs)]
+    if not all(0 < each < math.inf for each in squares):
+        return None
+    ratio, least = math.sqrt(squares[1] / squares[0]), SMALL * math.sqrt(squares[0])
+    for key, one in mine.items():
+        norm, other = max(math.sqrt(one.square), least), theirs[key]
+        sums = (one.total, other.total), (one.folded, other.folded)
+        if any(abs(b - ratio * a) > ONE_FACTOR * ratio * norm for a, b in sums):
+            return None
+    return None if is_near(ratio, 1.0) else ratio
+
+
+def is_near(number: float, times: float) -> bool:
+    return number > 0 and abs(math.log(number / times)) < NEAR
 
 
 def parts(beyond: Sequence[Difference], all_: Sequence[Difference]) -> bool:

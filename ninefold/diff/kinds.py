@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ninefold.diff.compare import (
@@ -13,21 +13,20 @@ from ninefold.diff.compare import (
     PHASES,
     Difference,
     Divergence,
-    Entry,
     Rank,
     Training,
     differences,
     examples,
+    factor,
+    is_near,
     parts,
     shape,
+    table,
     taken,
 )
 from ninefold.numbers import counted
 
 AGREED = 1e-6  # gradients of two ranks that are averaged
-ONE_FACTOR = 0.005  # that gradients may be apart from one factor for all
-SMALL = 1e-3  # of the norm of all gradients: what is smaller need not follow that factor as well
-NEAR = 0.02  # that a factor may be apart from a number that explains it
 MORE_ZEROS = 0.05  # share of a gradient that is zero in one alone: it has underflowed
 ALIKE = 0.9  # share of examples that two steps have in common if they have the same ones
 SHOWN = 3  # examples
@@ -130,11 +129,8 @@ def option(each: Difference) -> str:
 
 
 def where(parting: Divergence, each: Difference) -> str:
-    kind, name = module(parting, each), each.name
-    sides = {(of.one, of.other) for of in parting.last if option(of) == option(each)}
-    if each.phase == "hyper" and len(sides) == 1:  # of all weights
-        name = option(each)
-    return PHASES[each.phase].words.format(name) + (f" ({kind})" if kind else "")
+    kind = module(parting, each)
+    return PHASES[each.phase].words.format(each.name) + (f" ({kind})" if kind else "")
 
 
 def differs(parting: Divergence, each: Difference) -> str:
@@ -147,6 +143,13 @@ def size(each: Difference) -> str:
     percent = f"{100 * each.distance:,.{0 if each.distance > 0.1 else 2}f} %"
     by = f"by {each.distance:.0e}" if each.distance < 1e-4 else f"by {percent}"
     return f"{by} of all gradients" if each.phase == "grad" else by
+
+
+def outputs(parting: Divergence) -> str:
+    """All outputs, or those that unlike numbers of calls let be compared."""
+    known = {each.name for each in parting.last}
+    names = {name for phase, name in table(parting.ranks[0]) if phase == "output"}
+    return "all outputs" if names <= known else "all outputs that can be compared"
 
 
 def unlike(parting: Divergence) -> str:
@@ -269,7 +272,7 @@ def of_module(parting: Divergence, each: Difference) -> Told:
             if number := min(states.values()):
                 random += f" on rank {number}, so ranks are seeded otherwise"
             return "dropout", random
-    return "module", f"{said}, and all outputs before are equal"
+    return "module", f"{said}, and {outputs(parting)} before are equal"
 
 
 def of_optimizer(parting: Divergence, each: Difference) -> Told:
@@ -281,7 +284,9 @@ def of_optimizer(parting: Divergence, each: Difference) -> Told:
     numbers = [entry.total for entry in each.sides]
     shown = ([f"{x:.{digits}g}" for x in numbers] for digits in range(4, 18))
     values = parting.both(*next((texts for texts in shown if len({*texts}) > 1), numbers))
-    return "scaler" if each.phase == "scale" else kind, f"{where(parting, each)} is {values}"
+    same = sum(option(of) == option(each) for of in parting.beyond)  # by weight where groups differ
+    more = f" (first of {same} weights)" if " of " in each.name and same > 1 else ""
+    return "scaler" if each.phase == "scale" else kind, f"{where(parting, each)} is {values}{more}"
 
 
 def of_gradients(parting: Divergence, each: Difference) -> Told:
@@ -292,7 +297,8 @@ def of_gradients(parting: Divergence, each: Difference) -> Told:
               for key in keys if mine[key].n == theirs[key].n > 0]  # fmt: skip
     more, key = max(shares, key=lambda share: abs(share[0]), default=(0.0, ""))
     dtypes = {of.dtype for other in parting.last if (of := other.other if more > 0 else other.one)}
-    if abs(more) > MORE_ZEROS and "float16" in dtypes:  # in which small gradients are zero
+    scaled = bool(parting.entries("scale")[more > 0])
+    if abs(more) > MORE_ZEROS and "float16" in dtypes and not scaled:  # small ones are zero in it
         zero = f"{100 * abs(more):.0f} % of the gradient of {key} are zero"
         return "underflow", f"{zero} in {parting.names[more > 0]} alone (a GradScaler helps)"
     a, b = parting.names
@@ -311,10 +317,10 @@ def of_gradients(parting: Divergence, each: Difference) -> Told:
             return kind, said
     said, numbers = differs(parting, each), unlike(parting)
     if not numbers:
-        return "function", f"{said}, and all outputs before are equal"
+        return "function", f"{said}, and {outputs(parting)} before are equal"
     why = f"{numbers}, and a mean of means over unequal numbers of tokens does that"
     return "weights-of-examples", (
-        f"all outputs are equal, but {said}, and gradients by no one factor: {why}"
+        f"{outputs(parting)} are equal, but {said}, and gradients by no one factor: {why}"
     )
 
 
@@ -323,21 +329,6 @@ def factor_of_loss(parting: Divergence) -> float | None:
     one, other = (of.get("loss") for of in parting.entries("loss"))
     ratio = other.total / one.total if one and other and one.total else 1.0
     return None if ratio <= 0 or is_near(ratio, 1.0) else ratio
-
-
-def factor(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> float | None:
-    """The one number by which all gradients of B are those of A; None without, or if it is 1."""
-    mine = {key: entry for key, entry in mine.items() if key in theirs}
-    squares = [sum(of[key].square for key in mine) for of in (mine, theirs)]
-    if not all(0 < each < math.inf for each in squares):
-        return None
-    ratio, least = math.sqrt(squares[1] / squares[0]), SMALL * math.sqrt(squares[0])
-    for key, one in mine.items():
-        norm, other = max(math.sqrt(one.square), least), theirs[key]
-        sums = (one.total, other.total), (one.folded, other.folded)
-        if any(abs(b - ratio * a) > ONE_FACTOR * ratio * norm for a, b in sums):
-            return None
-    return None if is_near(ratio, 1.0) else ratio
 
 
 def of_factor(parting: Divergence, ratio: float, of_loss: float | None) -> Told:
@@ -358,10 +349,6 @@ def of_factor(parting: Divergence, ratio: float, of_loss: float | None) -> Told:
         if is_near(n, times):
             return kind, f"{what} as in {that}: {why}"
     return "factor", f"{what} as in {that}, by one factor for all gradients"
-
-
-def is_near(number: float, times: float) -> bool:
-    return number > 0 and abs(math.log(number / times)) < NEAR
 
 
 OF_PHASE = {

@@ -118,9 +118,9 @@ def test_the_working_tree_is_compared_as_it_is_and_no_branch_index_or_file_is_to
     (project / "data" / "x").touch()
     (project / ".gitignore").write_text("data/\n")  # and no longer bench/
     before, index = state(project), (project / ".git" / "index").read_bytes()
-    with output.own_folder(Path("bench/earlier")) as earlier:
+    with output.own_folder(None) as earlier:
         (earlier / "1.log").touch()
-    with output.own_folder(Path("bench/now")) as now, copies(".", "HEAD") as (copy, head):
+    with output.own_folder(None) as now, copies(".", "HEAD") as (copy, head):
         (now / "2.log").touch()
         assert (copy.root / "src/toy/training.py").read_text() == "as it is"
         names = {path.name for path in copy.root.iterdir()}

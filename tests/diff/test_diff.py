@@ -152,16 +152,38 @@ def test_a_learning_rate_leads_what_shows_beside_it(scale) -> None:
     """That is noise of one of several weights, or what parts the trainings by itself."""
 
     def steps(name: str, rate: float, noise: float, scale: float) -> Training:
-        step = {"hyper lr of a": rate, "hyper lr of b": rate, "hyper eps of b": rate}
+        step = {f"hyper {of}": rate for of in ("lr", "lr of a", "lr of b", "eps of a", "eps of b")}
         step |= {"param a": 1.0, "param b": noise, "param c": 1.0}
         return training(name, {**step, "loss loss": scale, "grad a": scale})
 
     found = answer(find(steps("A", 0.1, 1.0, 1.0), steps("B", 0.2, 2.0, scale)))
-    assert (found["kind"], found["name"]) == ("learning-rate", "lr of a")
+    assert (found["kind"], found["name"]) == ("learning-rate", "lr")
     assert found["also"] == ["hyper", *["initial-weights"] * (scale > 1)]
-    assert (
-        "At step 1: lr is 0.1 in A and 0.2 in B. In the same step, eps is 0.1 in" in found["text"]
+    led = "At step 1: lr is 0.1 in A and 0.2 in B. In the same step, eps of a is 0.1 in A and 0.2 "
+    assert f"{led}in B (first of 2 weights)" in found["text"]
+
+
+def test_a_clip_that_begins_later_and_a_gradient_that_vanishes_are_no_rounding() -> None:
+    def steps(name: str, second: float, third: float) -> Training:
+        equal = {"loss loss": 1.0, "grad a": 1.0, "grad b": 1.0, "grad c": 0.01}
+        later = {**equal, "grad a": second, "grad b": second, "grad c": 0.01 * second}
+        return training(name, equal, later, {**equal, "grad c": third})
+
+    plain = steps("A", 1.0, 0.01)
+    assert answer(find(plain, steps("B", 1.04, 0.01)))["kind"] == "factor"
+    assert answer(find(plain, steps("B", 1.0, 0.0)))["kind"] == "no-gradient"
+    assert answer(find(plain, steps("B", 1.0, 0.0102)))["kind"] == "rounding"
+
+
+def test_no_output_is_said_to_be_equal_that_was_not_compared() -> None:
+    one, other = (
+        training(name, {"output x": x, "loss loss": x}) for name, x in (("A", 1.0), ("B", 2.0))
     )
+    other.first["micro"] = 4
+    for entry in other.first["entries"]:
+        if entry[1] == "x":
+            entry[-1][0] = 7.0  # another size, as padding makes
+    assert "all outputs that can be compared are equal" in answer(find(one, other))["text"]
 
 
 def test_buffers_that_differ_alone_are_told_and_of_a_resumed_training_named_as_lost() -> None:

@@ -145,6 +145,7 @@ class Recorder:
         self.depth, self.on, self.networks, self.names = None, False, {}, {}
         self.count, self.loading, self.file, self.table = 0, 0, None, {}
         self.modules, self.ties = {}, []
+        self.loaders = set()  # that gave batches to the first step
         self.begin()
 
     def begin(self):
@@ -276,8 +277,11 @@ class Recorder:
         draw, advance, reset = kind._next_index, kind.__next__, kind._reset
 
         def drawn(loader):
-            index, name = draw(loader), name_of(loader)
-            if type(index) is list and index and index[0] is not None and not self.ended:
+            index = draw(loader)
+            if self.ended or not sys.modules["torch"].is_grad_enabled():  # in an evaluation
+                return index
+            if type(index) is list and index and index[0] is not None:
+                name = name_of(loader)
                 index = replayed(name, index)
                 vars(loader).setdefault("_ninefold", deque()).append([name, [*index]])
             return index
@@ -290,9 +294,11 @@ class Recorder:
             finally:
                 self.loading -= 1
             waiting = vars(loader).get("_ninefold")
-            handed = [waiting.popleft()] if waiting else []
-            if sys.modules["torch"].is_grad_enabled() and not self.ended:  # not of an evaluation
-                self.data += handed
+            handed = waiting.popleft() if waiting else None
+            if handed and not self.count:
+                self.loaders.add(handed[0])
+            if handed and handed[0] in self.loaders:  # a later one is of an evaluation
+                self.data.append(handed)
             return batch
 
         def restarted(loader, *arguments, **keywords):
@@ -351,6 +357,10 @@ class Recorder:
         self.begun = self.micro
         if self.scale is not None:
             self.note("scale", "scale", self.scale)
+        groups = [dict(numbers_in(group)) for group in optimizer.param_groups]
+        for key, value in groups[0].items():
+            if all(group.get(key) is value or group.get(key) == value for group in groups):
+                self.note("hyper", key, value)
         for name, weight, options in self.trained(optimizer):
             for key, value in numbers_in(options):
                 self.note("hyper", f"{key} of {name}", value)
