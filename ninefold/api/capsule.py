@@ -73,7 +73,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                     whole = torch.empty(0, dtype=torch.uint8).set_(memory)
                     array = self._memories[key] = whole.numpy()
                 return _storage, (array, str(obj.dtype).removeprefix("torch."))
-        if type(obj) is np.memmap or (type(obj) is np.ndarray and not obj.flags.forc):
+        if type(obj) is np.memmap and obj.flags.forc:
+            return np.asarray(obj).__reduce_ex__(5)
+        if type(obj) in (np.ndarray, np.memmap) and not obj.flags.forc:
             return np.ascontiguousarray(obj).__reduce_ex__(5)  # others have no buffer
         return super().reducer_override(obj)
 

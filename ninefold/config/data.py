@@ -43,7 +43,10 @@ _caches: dict[str, Files] = {}
 
 
 def prepare(
-    dataset: Mapping[str, Any], option: str | None, asking: str | None = None
+    dataset: Mapping[str, Any],
+    option: str | None,
+    asking: str | None = None,
+    counts: bool = False,
 ) -> tuple[Dataset, Files | None, dict[str, Any]]:
     """Return the dataset with this configuration, its cache, and what the data says of keys that
     are null: `shape`, and `classes` if they are asked for.
@@ -52,7 +55,7 @@ def prepare(
     downloaded if asked to, once for all runs of a command with this configuration.
 
     option: of the group, for the error. asking: the key that needs the number of classes, if any.
-    Raises Failure.
+    counts: whether to say it, if the data does, though no key needs it. Raises Failure.
     """
     with _users_code():
         from ninefold.dataset import cache_folder  # late, because it imports NumPy
@@ -74,19 +77,22 @@ def prepare(
                 if files is None:
                     built.prepare()
                 _checked[key] = found
-            found = dict(_checked[key])
-            if asking and node.get("classes", 0) is None:
-                if (count := built.count_classes()) is None:
+            known = _checked[key]
+            open_ = (asking or counts) and node.get("classes", 0) is None
+            if open_ and "classes" not in known:
+                if (count := built.count_classes()) is not None:
+                    known["classes"] = count
+                elif asking:
                     wrong = f"dataset={option} cannot count them, and {asking} asks for them"
                     allowed = "folder, hf and classes with `classes` or `targets` can"
                     do = "set dataset.classes"
                     raise ConfigError("dataset.classes", "null", wrong, allowed, do)
-                found["classes"] = count
         except HydraException as error:
             if exhausted := memory_failure(error, "the dataset was being imported"):
                 raise exhausted from error
             raise construction_error("dataset", option, error, "dataset") from error
-        return built, files, found
+        left_out = {"classes"} if not open_ else set[str]()
+        return built, files, {name: each for name, each in known.items() if name not in left_out}
 
 
 def plain(shape: Any) -> Any:

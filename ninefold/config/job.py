@@ -162,7 +162,8 @@ class Checked(_Job):
         resumes = self.resume not in (None, resume.AUTO)
         began = evaluates or resumes  # what a run that is resumed asks, it has
         asking = None if began else _refers_to_classes(config.tree)
-        dataset, cache, found = data.prepare(node, self.choices["dataset"], asking)
+        option = self.choices["dataset"]
+        dataset, cache, found = data.prepare(node, option, asking, counts=evaluates)
         config = config.with_values({f"dataset.{key}": value for key, value in found.items()})
         if "shape" in found and not evaluates and (wrong := combinations.problems(config.resolved)):
             raise Refused(wrong)  # which could not be seen without it

@@ -146,7 +146,7 @@ class Resume:
         if "dataset.root" not in self.keys or not root or now == root:
             return
         for key, text in flat(dataset, "dataset").items():
-            if key != "dataset.root" and isinstance(text, str) and text.startswith(f"{root}/"):
+            if not may_change(key) and isinstance(text, str) and text.startswith(f"{root}/"):
                 allowed = "a run whose only path is its root is allowed"
                 do = "move the data back, or set both in its config.yaml"
                 raise ConfigError("dataset.root", now, f"{key} of the run is {text}", allowed, do)

@@ -147,7 +147,7 @@ def size(each: Difference) -> str:
 
 def outputs(parting: Divergence) -> str:
     """All outputs, or those that unlike numbers of calls let be compared."""
-    known = {each.name for each in parting.last}
+    known = {each.name for each in parting.last if each.phase == "output"}
     names = {name for phase, name in table(parting.ranks[0]) if phase == "output"}
     return "all outputs" if names <= known else "all outputs that can be compared"
 

@@ -355,23 +355,24 @@ def stored_job(content: Mapping[str, Any], path: Path, wanted: DictConfig) -> Di
 
 
 def follow_training(dataset: DictConfig, text: object, named: Collection[str]) -> None:
-    """Take the number of classes from the training where the command's dataset does not say it.
+    """Take the number of classes from the training unless the command names one.
 
     text: the configuration in the checkpoint, if any. named: keys that the command names. Raises
-    ConfigError if its examples are of another shape or normalization than those of the training,
-    and it names no other.
+    ConfigError if its examples have another shape, normalization or number of classes than those
+    of the training, and it does not name that.
     """
     then = untrusted.parse(text).get("dataset") if isinstance(text, str) else None
     now = OmegaConf.to_container(dataset)
     if not isinstance(then, dict) or not isinstance(now, dict):
         return
-    if now.get("classes", 0) is None:
-        dataset.classes = now["classes"] = then.get("classes")
+    was, there = then.get("classes", 0), now.get("classes", 0)
+    follows = was is None or (there is None and type(was) is int and was > 0)
+    if follows and "classes" in now and "dataset.classes" not in named:
+        dataset.classes = now["classes"] = was  # None: its targets are no classes
     unlike = {
         f"dataset.{key}": (now[key], then[key])
         for key in AS_TRAINED
         if key in then and now.get(key, then[key]) != then[key] and f"dataset.{key}" not in named
-        if key != "classes" or then[key] is not None  # it was not counted
     }
     for name, (value, was) in unlike.items():
         do = " ".join(f"{key}={spelled(it)}".replace(" ", "") for key, (_, it) in unlike.items())

@@ -76,11 +76,20 @@ def test_classes_that_nothing_says_are_those_of_the_training():
     folder = OmegaConf.create({"classes": None, "shape": [3, 8, 8]})
     follow_training(folder, trained, ())
     assert folder.classes == 10
-    uncounted = OmegaConf.create({"classes": 3, "shape": [3, 8, 8]})
-    follow_training(uncounted, "dataset: {classes: null, shape: [3, 8, 8]}", ())
+    counted = OmegaConf.create({"classes": 3, "shape": [3, 8, 8]})
     with pytest.raises(ConfigError, match=r"dataset.classes=3: .*; it was 10; add dataset.class"):
-        follow_training(uncounted, trained, ())
-    follow_training(uncounted, trained, ("dataset.classes",))
+        follow_training(counted, trained, ())
+    follow_training(counted, trained, ("dataset.classes",))
+    follow_training(counted, "dataset: {classes: null, shape: [3, 8, 8]}", ())
+    assert counted.classes is None  # integers to predict
+
+
+def test_the_number_of_classes_of_a_foreign_file_is_a_number() -> None:
+    text = "dataset: {classes: {_target_: os.abort}, shape: [3, 8, 8]}"
+    folder = OmegaConf.create({"classes": None, "shape": [3, 8, 8]})
+    with pytest.raises(ConfigError, match=r"dataset.classes=null: the weights were trained with"):
+        follow_training(folder, text, ())
+    assert folder.classes is None
 
 
 def test_a_foreign_state_dict_is_evaluated_whatever_its_prefixes(run, shell):
