@@ -247,7 +247,7 @@ def test_an_answer_goes_on_from_any_folder_for_some_minutes_and_no_strangers_doe
     # Of these no round shows which is faster, or that neither is. Where turns are given, both are
     # timed, though they do the same work.
     alike = "parallel='none', amp=('fp32', 'tf32')"
-    alike += ", overrides=['report.same=0.001', 'study.turns=2']"
+    alike += ", overrides=['report.same=0.001', 'study.turns=2', 'study.pairs=all']"
     code = f"{DEFINED}first = compare({alike})\nprint(len(first.rows()))\n"
     code += "import os\nfound = ninefold.Answer(os.path.abspath('made'))\nos.chdir('made')\n"
     code += "more = found.resume(minutes=0.1)\nprint(len(more.rows()))\n"
