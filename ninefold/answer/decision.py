@@ -46,9 +46,8 @@ class Decision(Generic[Known]):
         """Whether `named` is shown, at the level asked for: then nobody is measured further."""
         if self.named is None or self.unscored:
             return False
-        if not {*self.rivals, *self.candidates} - {
-            self.named
-        }:  # then there is nothing that more rounds could tell
+        others = {*self.rivals, *self.candidates} - {self.named}
+        if not others:  # then there is nothing that more rounds could tell
             return True
         return self.chance is None or self.chance >= 1 - self.facts.settings.level
 

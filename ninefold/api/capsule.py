@@ -38,9 +38,9 @@ Array = np.ndarray[Any, Any]
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles objects into a file, and the memory of large arrays and tensors into `arrays`.
+    """Pickles objects into `file`, and the data of large arrays and tensors into the file `arrays`.
 
-    places: where each memory begins there, and its bytes, in the order in which they are read.
+    places: offset and size, in bytes, of each buffer there, in the order in which they are loaded.
     """
 
     def __init__(self, file: io.BytesIO, arrays: IO[bytes]) -> None:
@@ -51,7 +51,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._memories: dict[tuple[int, int], Array] = {}
 
     def _keep(self, buffer: pickle.PickleBuffer) -> bool:
-        """Whether a buffer stays in the pickle, as a small one does."""
+        """Whether a buffer stays in the pickle: one of fewer than LARGE bytes does."""
         data = buffer.raw()
         if data.nbytes < LARGE:
             return True

@@ -91,8 +91,8 @@ def prepare(
             if exhausted := memory_failure(error, "the dataset was being imported"):
                 raise exhausted from error
             raise construction_error("dataset", option, error, "dataset") from error
-        left_out = {"classes"} if not open_ else set[str]()
-        return built, files, {name: each for name, each in known.items() if name not in left_out}
+        said = {name: each for name, each in known.items() if open_ or name != "classes"}
+        return built, files, said
 
 
 def plain(shape: Any) -> Any:

@@ -186,9 +186,9 @@ def spread(items: Sequence[T], count: int | None) -> list[T]:
 
 
 def unlike_classes(found: Mapping[Split, Iterable[str]]) -> tuple[str, str] | None:
-    """How the classes of a split differ from those of training: what is wrong, and what was found.
+    """Return how the classes of a split differ from the training's, and in what; None: they do not.
 
-    found: the names of each split's classes, in the order of their numbers.
+    found: the class names of each split, by class index.
     """
     train = [*found["train"]]
     for split, names in found.items():

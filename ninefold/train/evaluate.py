@@ -355,11 +355,11 @@ def stored_job(content: Mapping[str, Any], path: Path, wanted: DictConfig) -> Di
 
 
 def follow_training(dataset: DictConfig, text: object, named: Collection[str]) -> None:
-    """Take the number of classes from the training unless the command names one.
+    """Take the number of classes from the checkpoint, where nothing else says it.
 
-    text: the configuration in the checkpoint, if any. named: keys that the command names. Raises
-    ConfigError if its examples have another shape, normalization or number of classes than those
-    of the training, and it does not name that.
+    dataset: that of an evaluation. text: the configuration in the checkpoint, as YAML. named: keys
+    that the command names. Raises ConfigError if the dataset's shape, normalization or number of
+    classes is another than in the training, and the command does not name that key.
     """
     then = untrusted.parse(text).get("dataset") if isinstance(text, str) else None
     now = OmegaConf.to_container(dataset)
@@ -374,10 +374,11 @@ def follow_training(dataset: DictConfig, text: object, named: Collection[str]) -
         for key in AS_TRAINED
         if key in then and now.get(key, then[key]) != then[key] and f"dataset.{key}" not in named
     }
-    for name, (value, was) in unlike.items():
-        do = " ".join(f"{key}={spelled(it)}".replace(" ", "") for key, (_, it) in unlike.items())
-        wrong = "the weights were trained with another value"
-        raise ConfigError(name, spelled(value), wrong, f"it was {spelled(was)}", f"add {do}")
+    if unlike:
+        name, (given, trained) = next(iter(unlike.items()))
+        words = (f"{key}={spelled(value)}".replace(" ", "") for key, (_, value) in unlike.items())
+        wrong, allowed = "the weights were trained with another value", f"it was {spelled(trained)}"
+        raise ConfigError(name, spelled(given), wrong, allowed, f"add {' '.join(words)}")
 
 
 def other_model(partial: bool | None) -> str:

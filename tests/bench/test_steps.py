@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -28,6 +29,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Those of a process that has said who it is, in its first turn, which does not end."""
     monkeypatch.syspath_prepend(INJECT)
     hook = import_module("ninefold_bench_hook")
+    gc.collect()  # an optimizer is known by addresses, which one that is dead would lend to another
     others, all_of = hook.optimizers(), hook.optimizers  # those of other tests
     monkeypatch.setattr(hook, "optimizers", lambda: all_of() - others)
     made = hook.Steps()

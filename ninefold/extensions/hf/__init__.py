@@ -60,14 +60,13 @@ class HF(Dataset):
         for split in splits:
             examples = self.load(split)
             examples.inputs[np.arange(1)]
-        names = {split: self._names(split) for split in splits}
+        names = {split: self._names(self._table(split)) for split in splits}
         if all(names.values()) and (wrong := unlike_classes(names)):
             raise self._tree.wrong(*wrong, "cast both label columns to the same ClassLabel")
 
     def count_classes(self) -> int:
-        if names := self._names("train"):
-            return len(names)
-        return int(self._labels(self._table("train"), "train").max()) + 1
+        table = self._table("train")
+        return len(self._names(table)) or int(self._labels(table, "train").max()) + 1
 
     def load(self, split: Split) -> Examples:
         table = self._table(split)
@@ -78,13 +77,13 @@ class HF(Dataset):
             self.exif,
         )
         labels = self._labels(table, split)
-        examples = Examples(images, labels, tuple(self.class_names or self._names(split)))
+        examples = Examples(images, labels, tuple(self.class_names or self._names(table)))
         found = checked(f"the split {self._split(split)}", self, examples)
         return found.first(self.limit_of(split))
 
-    def _names(self, split: Split) -> Sequence[str]:
-        """Those that the column of labels has of the classes, in order."""
-        return getattr(self._table(split).features[self.label], "names", None) or ()
+    def _names(self, table: Any) -> Sequence[str]:
+        """The names that a table's column of labels has of the classes, in order."""
+        return getattr(table.features[self.label], "names", None) or ()
 
     def sources(self, split: Split) -> Sequence[str]:
         return [str(file["filename"]) for file in self._table(split).cache_files]
