@@ -263,8 +263,11 @@ def of_module(parting: Divergence, each: Difference) -> Told:
     if "BatchNorm" in module(parting, each) and numbers:
         why = "and it takes mean and variance over each, as is expected"
         return "batchnorm", f"{said}: {numbers}, {why}"
-    if any(each.name in rank["drew"] for ranks in parting.ranks for rank in ranks):
-        random = f"{said} by random numbers that are drawn for it"
+    drew = [name for ranks in parting.ranks for rank in ranks for name in rank["drew"]]
+    compared = {other.name for other in parting.last if other.phase == "output"} - {each.name}
+    if drawn := next((name for name in drew if name not in compared), None):
+        of = "it" if drawn == each.name else drawn
+        random = f"{said} by random numbers that are drawn for {of}"
         if numbers:
             return "dropout", f"{random}: others where {numbers}, as is expected"
         if states := drawn_otherwise(parting, "rng", "after"):  # a compiler draws others from one
@@ -311,10 +314,11 @@ def of_gradients(parting: Divergence, each: Difference) -> Told:
             why = f"detached, frozen or unused in {than}"
             return "no-gradient", f"{some}, have a gradient in {name} alone: {why}"
     ratio, of_loss = factor(mine, theirs), factor_of_loss(parting)
-    if times := ratio or of_loss:  # gradients that are clipped do not show that of the loss
-        kind, said = of_factor(parting, times, of_loss)
-        if ratio or kind != "factor":
-            return kind, said
+    for times in (of_loss, ratio):  # gradients that are clipped do not show that of the loss
+        if times:
+            kind, said = of_factor(parting, times, of_loss)
+            if times == ratio or kind != "factor":
+                return kind, said
     said, numbers = differs(parting, each), unlike(parting)
     if not numbers:
         return "function", f"{said}, and {outputs(parting)} before are equal"

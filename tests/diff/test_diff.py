@@ -98,9 +98,11 @@ def test_no_rounding_explains_another_learning_rate() -> None:
     assert (found["kind"], found["step"]) == ("learning-rate", 2)
 
 
-def test_a_loss_that_is_not_divided_is_told_though_its_gradients_are_clipped() -> None:
+@pytest.mark.parametrize("clipped", [(0.9, 0.6), (1.1, 0.55)])  # each by its own factor, by one
+def test_a_loss_that_is_not_divided_is_told_though_its_gradients_are_clipped(clipped) -> None:
+    a, b = clipped
     one = training("A", {"output x": 1.0, "loss loss": 1.0, "grad a": 1.0, "grad b": 0.5})
-    other = training("B", {"output x": 1.0, "loss loss": 4.0, "grad a": 0.9, "grad b": 0.6})
+    other = training("B", {"output x": 1.0, "loss loss": 4.0, "grad a": a, "grad b": b})
     other.steps[0][0]["micro"] = 4
     assert answer(find(one, other))["kind"] == "accumulation"
 
@@ -145,6 +147,20 @@ def test_dropout_that_a_compiler_draws_otherwise_from_the_same_state_is_dropout(
     assert answer(find(one, other))["kind"] == "dropout"
     other.first["after"] = one.first["after"]
     assert answer(find(one, other))["kind"] == "module"
+
+
+def test_dropout_whose_output_cannot_be_compared_explains_what_comes_after_it() -> None:
+    one, other = (training(name, {"output drop": 1.0, "output x": x, "loss loss": x})
+                  for name, x in (("A", 1.0), ("B", 2.0)))  # fmt: skip
+    one.first["drew"] = other.first["drew"] = ["drop"]
+    assert answer(find(one, other))["kind"] == "module"
+    other.first["micro"] = 4
+    other.first["entries"][0][-1][0] = 7.0  # another size, as padding makes
+    found = answer(find(one, other))
+    assert found["kind"] == "dropout"
+    assert (
+        "differs by 50 % by random numbers that are drawn for drop: others where" in found["text"]
+    )
 
 
 @pytest.mark.parametrize("scale", [1.0, 4.0])
