@@ -183,7 +183,7 @@ class StudyFacts(Facts):
 
     def other_losses(self) -> list[Cell]:
         """The cells whose replicas take a part of a loss that is no mean of its parts."""
-        return self._of_runs(lambda run: run.mean_loss is False)
+        return self._of_runs(lambda run: run.mean_loss is False and (run.replicas or 1) > 1)
 
     def batch_norm(self) -> list[Cell]:
         """The cells whose batch norm differs by design: only their score can judge."""

@@ -117,7 +117,7 @@ def _packed(folder: Path, arrays: Mapping[str, Array], threads: int) -> Iterator
         for name, array in arrays.items():
             file = np.lib.format.open_memmap(folder / name, "w+", dtypes[name], array.shape)
             step = max(1, min(MAX_ROWS, MAX_BYTES // max(1, file[:1].nbytes)))
-            descriptor = os.open(folder / name, os.O_WRONLY)
+            descriptor = os.open(folder / name, os.O_RDWR)  # as some file systems need for it
             try:
                 os.posix_fallocate(descriptor, 0, file.offset + file.nbytes)
             finally:

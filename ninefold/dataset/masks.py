@@ -95,10 +95,14 @@ class ClassNumbers:
             do = f"set dataset.classes={int(wrong.max()) + 1}"
             if set(np.unique(stored).tolist()) <= {0, 255}:
                 do = BLACK_AND_WHITE
+        if not 0 <= value < MAX_CLASSES:
+            do = "correct the mask"
+        elif self.values is None or value >= self.classes:
+            do += f" or dataset.ignore={value}"
         return (
             f"mask {name} has the value {value} in {count:,} {plural(count, unit)}",
             f"{allowed}{and_void} are allowed",
-            f"{do} or dataset.ignore={value}" if 0 <= value < MAX_CLASSES else "correct the mask",
+            do,
         )
 
     def nothing_to_learn(self, found: set[int], count: int) -> tuple[str, str, str] | None:

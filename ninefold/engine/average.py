@@ -19,11 +19,9 @@ class Average:
 
     decay: None keeps no average.
     warmup: the decay of update t (from 0) is min(decay, (1 + t) / (10 + t)), as timm has it.
-    updates: number of updates so far.
     """
 
     def __init__(self, model: nn.Module, decay: float | None, warmup: bool = False) -> None:
-        self.updates = 0
         self._live = [p.detach() for p in model.parameters()] if decay else []
         self._averages = [value.clone() for value in self._live]
         own = {id(p): value for p, value in zip(model.parameters(), self._averages, strict=False)}
@@ -37,16 +35,13 @@ class Average:
         self._decay = decay or 0.0
         self._warmup = warmup
 
-    def update(self) -> None:
-        """Move the averages toward the parameters."""
+    def update(self, t: int) -> None:
+        """Move the averages toward the parameters. t: updates so far."""
         if not self._averages:
             return
-        decay, t = self._decay, self.updates
-        if self._warmup:
-            decay = min(decay, (1 + t) / (10 + t))
+        decay = min(self._decay, (1 + t) / (10 + t)) if self._warmup else self._decay
         for averages, live in self._groups:
             torch._foreach_lerp_(averages, live, 1 - decay)
-        self.updates += 1
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

@@ -142,17 +142,16 @@ def shard(
 def evaluation_batch(
     batch_size: int, accumulate: int, values: int | None, context: RankContext
 ) -> int:
-    """The global size of the batches that a training run evaluates: `batch_size` on a CPU.
+    """The global size of the batches that a training run evaluates: that of a micro-batch.
 
     On CUDA a process takes at least EVALUATED_EXAMPLES, or fewer that have EVALUATED_VALUES
     together: a GPU waits for the host in batches of few small images, and large ones need its
-    memory. What a network makes of tokens and the like may be much larger than they are: of these
-    it takes as many as a micro-batch of training has, of `accumulate` in a batch.
+    memory. What a network makes of tokens and the like may be much larger than they are.
 
     values: of an image or a volume as the network takes it; None: examples are something else.
     """
-    if values is None:
-        return batch_size // accumulate
-    if context.device.type != "cuda":
-        return batch_size
-    return max(batch_size, context.world_size * min(EVALUATED_EXAMPLES, EVALUATED_VALUES // values))
+    micro_batch = batch_size // accumulate
+    if values is None or context.device.type != "cuda":
+        return micro_batch
+    least = context.world_size * min(EVALUATED_EXAMPLES, EVALUATED_VALUES // values)
+    return max(micro_batch, least)

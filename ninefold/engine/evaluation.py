@@ -86,7 +86,7 @@ def evaluate(
             loss += loss_of_batch.detach()
             more = more.detach()
             with user_errors_as_config(task, "measure"):  # stack takes tensors of one shape only
-                sums = more if sums is None else torch.stack((sums, more)).sum(0)
+                sums = more if sums is None else torch.stack((sums, more)).sum(0, dtype=more.dtype)
             count += rows(inputs)
             passes += 1
         # With a sharded network a pass takes all processes: each takes as many as the longest shard

@@ -75,7 +75,7 @@ def stepper(run: Training) -> Step:
         scaler.update()
         state.drop_gradients()
         state.losses.add(loss)
-        state.average.update()
+        state.average.update(state.step)
         clock.mark("optimizer")
 
     return step

@@ -126,7 +126,6 @@ class State:
         """
         require_counts([(key, saved[key]) for key in COUNTERS])
         parallel.load(saved, self.model, self.optimizer, self.average.named())
-        self.average.updates = saved["step"]
         with _restoring("task"):
             for name, value in buffers(self.task).items():
                 value.copy_(saved["task"][name])

@@ -123,9 +123,12 @@ def spec_of(job: Settled, folder: Path, **more: Any) -> RunSpec:
 
 
 def write_job(spec: RunSpec, job: Settled) -> None:
-    """Write `job` to config.yaml in the folder of `spec`. Raises FolderInUse."""
+    """Write `job` to config.yaml in the folder of `spec`, but of a run that is resumed, which does
+    so itself once it is built. Raises FolderInUse.
+    """
     with exclusive(spec.folder, rank=0, fresh=not spec.resume):
-        write_durably(spec.folder / "config.yaml", spec.job_yaml.encode())
+        if not spec.resume:
+            write_durably(spec.folder / "config.yaml", spec.job_yaml.encode())
 
 
 def start(spec: RunSpec, job: Settled) -> None:

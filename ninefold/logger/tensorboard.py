@@ -67,4 +67,5 @@ def _scalars(values: Mapping[str, float]) -> Summary:
 
 
 def _tag(name: str) -> str:
-    return f"test/{name.removeprefix('test_')}" if name.startswith("test_") else f"train/{name}"
+    split, _, value = name.partition("_")
+    return f"{split}/{value}" if split in ("test", "val") else f"train/{name}"

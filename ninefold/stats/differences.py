@@ -173,11 +173,12 @@ def prior_freedom(excess: Array) -> Array:
 
 
 def _equal(table: Array) -> Ints:
-    """The first cell whose scores each cell's are in all seeds that both have."""
+    """The first cell that has each cell's scores in all its seeds, and perhaps more."""
     group = np.arange(len(table), dtype=np.int64)
     for later, own in enumerate(table):
-        off = np.abs(table[:later] - own)
-        same = np.isfinite(off).any(axis=1) & ~(off > NOTHING).any(axis=1)
+        mine = np.isfinite(own)
+        off = np.abs(table[:later, mine] - own[mine])
+        same = mine.any() & (off <= NOTHING).all(axis=1)
         if same.any():
             group[later] = group[same.argmax()]
     return group

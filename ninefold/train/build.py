@@ -420,7 +420,7 @@ def network_of(at: Setup, data: Data, resume: bool, evaluates: bool) -> Network:
     parallel.require_used(unused)
     notes += [OWN_AUTOCAST] if trial.in_autocast else []
     mean_loss = None
-    if context.replicas > 1 and context.rank == 0:
+    if context.replicas * job.accumulate > 1 and context.rank == 0:
         mean_loss = trial.has_mean_loss(train, data.augment, job.seed)
     del trial  # its copies are as large as the network
     at.amp.cast(model)

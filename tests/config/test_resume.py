@@ -133,8 +133,10 @@ def test_a_job_that_slurm_requeued_goes_on_in_its_folder(shell, begun):
 
 
 def test_a_run_that_has_gone_further_than_is_asked_for_is_refused(shell, begun):
-    copied(begun, "plain", shell.folder / "run")
+    run = copied(begun, "plain", shell.folder / "run")
+    before = stored(run)
     done = shell.train("resume=run", "max_steps=2", code=2)
+    assert stored(run) == before
     assert done.stderr.startswith("error: max_steps=2: the run is at step 3 already; it has 2 ")
 
 

@@ -216,10 +216,10 @@ def test_the_batch_size_of_an_evaluation_is_global():
 @pytest.mark.parametrize(
     ("shape", "on_gpu", "on_cpu"),
     [
-        ([1, 28, 28], 2048, 8),
-        ([3, 224, 224], 54, 8),
-        ([[1, 28, 28], [1, 28, 28]], 2048, 8),
-        ([[1, 28, 28]], 2048, 8),
+        ([1, 28, 28], 2048, 4),
+        ([3, 224, 224], 54, 4),
+        ([[1, 28, 28], [1, 28, 28]], 2048, 4),
+        ([[1, 28, 28]], 2048, 4),
         ([1024], 4, 4),  # tokens, of which a network makes a vocabulary each
         ({"image": [1, 28, 28], "text": [77]}, 4, 4),
     ],

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from ninefold.dataset.images import spread
-from ninefold.dataset.masks import LOOKED_AT, Masks
+from ninefold.dataset.masks import LOOKED_AT, ClassNumbers, Masks
 from ninefold.errors import ConfigError, DataError
 from tests.dataset.scenes import CLASSES, VOID, write
 from tests.faults.refusals import cut_short, refuses_once_spoiled, refuses_options
@@ -110,6 +110,13 @@ def test_options_that_do_not_fit_are_refused_before_and_when_it_is_loaded(root, 
     options, kind, message = OPTIONS[name]
     wrong = Masks(**{"root": str(root), "classes": CLASSES, "ignore": VOID, **options})
     refuses_options(wrong, "train", kind, message)
+
+
+def test_a_gray_level_that_cannot_be_void_is_not_said_to_be_allowed_as_void():
+    levels = ClassNumbers(3, None, (50, 100, 255))
+    for value, said in ((0, "correct dataset.values"),
+                        (7, "correct dataset.values or dataset.ignore=7")):  # fmt: skip
+        assert levels.mistake("a", np.full((2, 2), value, np.uint8), "pixel")[-1] == said
 
 
 def many(root: Path) -> Path:

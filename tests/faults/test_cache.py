@@ -134,6 +134,13 @@ def test_a_disk_that_is_full_while_packing_is_one_line(shell, photos, where, whe
 
 
 @pytest.mark.slow
+def test_a_file_system_that_cannot_set_room_aside_is_packed_on(shell, photos):
+    done = packing(shell, "fallocate", "error=EOPNOTSUPP", "-f")
+    assert done.returncode == 0, done.stderr
+    packed(shell)
+
+
+@pytest.mark.slow
 def test_a_disk_that_cannot_be_written_to_is_refused(shell, photos):
     with disk(shell.folder / "disk", "size=64m,ro"):
         done = shell.train(*RUN, "dataset.cache=disk", "dataset.cache_dir=disk/c")

@@ -111,7 +111,7 @@ def test_tensorboard_names_the_score_at_its_step_and_keeps_hyper_parameters(tmp_
     logged(TensorBoard, tmp_path, score)
     found = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     tags = set(found.Tags()["scalars"])
-    assert {f"test/{tag}", "test/loss", f"train/val_{tag}", f"final/test_{tag}"} <= tags
+    assert {f"test/{tag}", "test/loss", f"val/{tag}", f"final/test_{tag}"} <= tags
     assert ("test/accuracy" in tags) == (score == "accuracy")
     assert [point.step for point in found.Scalars(f"test/{tag}")] == [4]
     hyper = found.PluginTagToContent("hparams")

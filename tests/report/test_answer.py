@@ -436,6 +436,8 @@ def test_replicas_of_a_loss_that_is_no_mean_are_not_named_as_the_same_training_f
     ]
     known = evidence([run for run in runs if run.timed])
     assert decide(known).named == NONE_AUTOCAST
+    in_parts = [replace(run, mean_loss=False, replicas=1) for run in runs]  # of micro-batches alone
+    assert decide(evidence([run for run in in_parts if run.timed])).named == DDP_AUTOCAST
     told = [said for said in notes(known) if "not the mean of the losses" in said]
     assert len(told) == 1
     assert "ddp, fp32; ddp, autocast train on other gradients than one process does" in told[0]

@@ -190,6 +190,18 @@ def test_equal_numbers_in_two_rounds_are_chance_but_of_two_cells_that_do_the_sam
     assert set(verdicts(compare({}, three, Settings()).score).values()) == {"tie"}
 
 
+def test_cells_that_equal_a_third_in_its_only_seed_are_not_equal_in_their_others() -> None:
+    rows = {
+        NONE: {0: 70.0},  # its other seeds failed
+        DP: {0: 70.0, 1: 71.0, 2: 72.0, 3: 71.5},
+        DDP: {0: 70.0, 1: 66.0, 2: 67.2, 3: 66.4},
+        FAST: {0: 50.0, 1: 51.1, 2: 52.0, 3: 51.6},
+    }
+    found = verdicts(compare({}, rows, Settings()).score)
+    assert found[DP, DDP] == "open"
+    assert found[DP, FAST] == "worse"
+
+
 def test_a_cell_that_misses_rounds_is_compared_all_the_same() -> None:
     seconds, accuracy = one(replace(PLANTED, rounds=6))
     holes = without(seconds, (FAST, 0), (FAST, 3), (NONE, 5))

@@ -94,9 +94,11 @@ class Team(Single):
     def __init__(self, size: int) -> None:
         self.barrier = threading.Barrier(size, timeout=30)
         self.brought: list[Tensor] = []
+        self.dtypes: list[torch.dtype] = []
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
         self.brought.append(values)
+        self.dtypes.append(values.dtype)
         self.barrier.wait()
         total = torch.stack(self.brought).sum(dim=0)
         if self.barrier.wait() == 0:
@@ -145,6 +147,25 @@ def test_an_evaluation_is_exact_for_any_size_of_batch_and_processes(count, batch
         assert same_table(evaluation, confusion)
         assert evaluation.loss == pytest.approx(loss, rel=1e-5)
         assert evaluation.score == int(confusion.diagonal().sum()) / count
+
+
+class Counting(Classification):
+    """It counts in whole numbers of 32 bits."""
+
+    def measure(self, output: Tensor, target: Tensor) -> Tensor:
+        return super().measure(output, target).int()
+
+
+@pytest.mark.parametrize("count", [8, 37])
+def test_sums_keep_their_dtype_in_any_number_of_batches(count):
+    """Processes that have more batches than others could not add up theirs otherwise."""
+    team = Team(1)
+    task = Counting(5)
+    evaluate(
+        Objective(network(), task), HostSource(examples(count)), task=task, batch_size=8,
+        prepare=ImagePreparation(1), parallel=team, context=RankContext(0, 1, CPU),
+    )  # fmt: skip
+    assert team.dtypes[1] == torch.int32
 
 
 def test_a_class_without_examples_has_no_accuracy():

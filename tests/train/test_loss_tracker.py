@@ -85,8 +85,8 @@ def test_the_average_moves_towards_the_weights_by_one_minus_its_decay():
         model.weight.fill_(0.0)
         average = Average(model, 0.9)
         model.weight.fill_(1.0)
-        average.update()
-        average.update()
+        average.update(0)
+        average.update(1)
     expected = 0.1 + 0.9 * 0.1
     assert average.named()["weight"].flatten().tolist() == pytest.approx([expected] * 2)
     with average.in_place():
@@ -112,13 +112,11 @@ def test_the_decay_is_warmed_up_and_goes_on_where_it_was():
         model.weight.fill_(0.0)
         average = Average(model, 0.5, warmup=True)
         model.weight.fill_(1.0)
-        average.update()  # decay 1 / 10
+        average.update(0)  # decay 1 / 10
         assert average.named()["weight"].item() == pytest.approx(0.9)
-        average.updates = 7
-        average.update()  # decay 8 / 17
+        average.update(7)  # decay 8 / 17
         assert average.named()["weight"].item() == pytest.approx(0.9 + 0.1 * 9 / 17)
-        average.update()  # 9 / 18, and from then on 0.5
-        average.updates = 10**6
+        average.update(8)  # 9 / 18, and from then on 0.5
         before = average.named()["weight"].item()
-        average.update()
+        average.update(10**6)
     assert average.named()["weight"].item() == pytest.approx(before + (1 - before) / 2)

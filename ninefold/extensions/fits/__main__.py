@@ -184,6 +184,13 @@ def taken(
     if job.resume is not None:
         wrong, allowed = "steps are taken with new weights, and leave no run", "null is allowed"
         raise ConfigError("resume", job.resume, wrong, allowed, "leave it out")
+    least, examples = divisor(job), job.training_examples()
+    if examples < least:
+        wrong = f"the smallest batch has {in_words(least, 'example')}"
+        do = "lower accumulate or parallel.processes"
+        raise ConfigError(
+            "accumulate", job.resolved["accumulate"], wrong, f"{examples} are there", do
+        )
     folder = base / file_name(label) if label else base
     if label:
         print(label)

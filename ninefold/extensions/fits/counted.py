@@ -154,7 +154,7 @@ class Step:
                 tracker.reset_mod_stats()
                 net.forward(inputs, targets).backward()
             state.optimizer.step()
-            state.average.update()
+            state.average.update(0)
             state.optimizer.zero_grad(set_to_none=views is not True)
 
         net.forward.train()

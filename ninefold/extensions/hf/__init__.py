@@ -228,6 +228,8 @@ class Pictures(LazyArray):
         for image, file, row in zip(images, files, rows.tolist(), strict=True):
             with self.tree.reading(f"row {row}", in_file=False):
                 content = file.as_py()
+                if content is None:
+                    raise ValueError("it has none")
                 data = content["bytes"]
                 found = content["path"] if data is None else io.BytesIO(data)
                 image[:] = pixels(found, self.size, self.exif)

@@ -197,13 +197,15 @@ def _sweep(record: StudyRecord, found: Sequence[StudyFacts]) -> Sweep | None:
 
 def _timings(by_name: Mapping[str, StudyFacts], cell: Cell) -> list[Timings]:
     """The seconds of each value at each look."""
-    return [
-        replace(looks[0], seconds={
-            name: of for name, each in zip(by_name, looks, strict=True)
-            if (of := each.seconds.get(cell))
-        }, stretches={}, waits=())
-        for looks in zip(*(each.timings for each in by_name.values()), strict=True)
-    ]  # fmt: skip
+
+    def at(looks: Sequence[Timings]) -> Timings:
+        named = dict(zip(by_name, looks, strict=True))
+        seconds = {name: own for name, of in named.items() if (own := of.seconds.get(cell))}
+        stretches = {name: own for name, of in named.items() if (own := of.stretches.get(cell))}
+        waits = [name for name, of in named.items() if cell in of.waits]
+        return replace(looks[0], seconds=seconds, stretches=stretches, waits=waits)
+
+    return [*map(at, zip(*(each.timings for each in by_name.values()), strict=True))]
 
 
 def _names(found: Sequence[StudyFacts]) -> list[str]:

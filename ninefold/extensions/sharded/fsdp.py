@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import signature
@@ -94,7 +95,13 @@ class FSDP(Spread):
         """The modules of the network in `model` that are gathered apart, inner ones first."""
         if isinstance(self.units, str):
             network = nested(model)[-1]
-            found = [unit for child in network.children() for unit in large(child, self.least)]
+            uses = uses_of(network)
+            found = [
+                unit
+                for child in network.children()
+                for unit in large(child, self.least)
+                if uses_of(unit).items() <= uses.items()  # else a part outside shares a parameter
+            ]
         else:
             modules = named_in(model, self.units)
             found = [modules[name] for name in sorted(self.units, key=deepest_first)]
@@ -155,6 +162,11 @@ def large(module: nn.Module, least: int) -> list[nn.Module]:
     found = [unit for child in module.children() for unit in large(child, least)]
     rest = count(module) - sum(count(unit) for unit in found)
     return [*found, module] if isinstance(module, nn.Sequential) and rest >= least else found
+
+
+def uses_of(module: nn.Module) -> Counter[int]:
+    """How often a module has each parameter, by id."""
+    return Counter(id(each) for _, each in module.named_parameters(remove_duplicate=False))
 
 
 def deepest_first(name: str) -> int:

@@ -22,6 +22,7 @@ TAG = "ninefold.id"
 PARAMETERS, METRICS = 100, 1000  # in a request
 ENDS = {"ok": "FINISHED", "preempted": "KILLED"}  # MLflow's words for how a run ended
 ARTIFACTS = "_MLFLOW_SERVER_ARTIFACT_ROOT"  # unset, MLflow makes ./mlruns
+FILES = re.compile(r"sqlite:|file:|(?!databricks)[^:]*$")
 PASSWORDS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 
 
@@ -40,7 +41,7 @@ def logger(run: Run, uri: str | None, experiment: str, wait: float) -> Tracked:
             with suppress(OSError):  # a database that cannot be made is one warning
                 path.parent.mkdir(exist_ok=True)
         uri = f"{SQLITE}{path}"
-    at, local = uri, uri.startswith("sqlite:")
+    at, local = uri, bool(FILES.match(uri))
     return Tracked(run, EXTRA, lambda about, _: Client(about, at, experiment), wait, local)
 
 

@@ -200,6 +200,15 @@ def test_a_row_that_is_refused_is_told_before_any_is_counted(shell):
     assert done.stdout == ""
 
 
+def test_a_set_that_is_smaller_than_the_smallest_batch_is_said_to_be(shell):
+    words = ("dataset.limit=3", "parallel=ddp", "parallel.processes=2", "accumulate=2")
+    done = shell.run("-m", "ninefold", "fits", *IMAGES, *words, code=2)
+    said = (
+        "accumulate=2: the smallest batch has 4 examples; 3 are there; lower accumulate or parallel"
+    )
+    assert done.stderr.splitlines()[-1].startswith(f"error: {said}")
+
+
 def test_each_process_of_fsdp_holds_its_part_of_the_optimizers_state(tmp_path):
     def state(processes: int) -> int:
         given = "model=convnet", "parallel=fsdp", f"launch.cpu_processes={processes}"

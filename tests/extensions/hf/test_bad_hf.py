@@ -59,6 +59,8 @@ HF_CASES: list[tuple[str, Callable[[Path], HF], int, str]] = [
      "dataset.label=label: the column holds Value('int64'); class numbers are allowed, none"),
     ("damaged", lambda p: HF(str(written(p, **columns(image=[image(True), image()])))), 4,
      "row 0 is no usable image"),
+    ("null", lambda p: HF(str(written(p, **columns(image=[None, image()])))), 4,
+     "row 0 is no usable image (it has none)"),
     ("classes", lambda p: HF(str(written(p, **columns())), classes=1), 4,
      "dataset.classes=1: the split train has labels from 0 to 1"),
     ("name", lambda p: HF(name="no_owner/no_name"), 4,

@@ -4,13 +4,17 @@ import json
 import random
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ninefold import Answer, report
 from ninefold.answer import study
+from ninefold.answer.cell import Cell
+from ninefold.extensions.reports.sweep import _timings
 from ninefold.report.tree import Report
+from ninefold.stats.verdicts import Timings
 from tests.report.made import built, recorded, result, sweep
 
 RATES = {"0.0001": 0.8694, "0.001": 0.975, "0.01": 0.8611}
@@ -51,6 +55,19 @@ def test_the_value_with_the_best_score_is_the_answer_on_console_page_and_in_repo
     answer = json.loads((folder / "report.json").read_text())["answer"]
     assert (answer["lead"], answer["decided"]) == (lead, False)
     assert answer["table"]["best"] == "optimizer.lr=0.001"
+
+
+def test_values_whose_gpu_waits_for_its_host_are_compared_by_their_stretches() -> None:
+    cell = Cell("none", "fp32")
+
+    def facts(stretch: float, waits: bool) -> Any:
+        look = Timings({cell: {0: 1.0}}, {cell: {0: stretch}}, [cell] * waits)
+        return SimpleNamespace(timings=[look])
+
+    [look] = _timings({"width=8": facts(0.9, True), "width=16": facts(0.5, False)}, cell)
+    assert look.seconds == {"width=8": {0: 1.0}, "width=16": {0: 1.0}}
+    assert look.stretches == {"width=8": {0: 0.9}, "width=16": {0: 0.5}}
+    assert look.waits == ["width=8"]
 
 
 def test_with_several_seeds_each_value_has_a_verdict_against_the_best(tmp_path):

@@ -265,7 +265,7 @@ def test_training_never_computes_with_weights_of_an_evaluation(reshard, tmp_path
             losses = []
             for number in range(4):
                 losses.append(run.step(number))
-                average.update()
+                average.update(number)
                 if evaluates:
                     with average.in_place(), torch.no_grad():
                         run.wrapped.eval()
@@ -389,6 +389,34 @@ def test_a_model_that_uses_parts_without_calling_them_is_told_what_to_do(tmp_pat
     assert auto.startswith(f"error: parallel.units=auto{told}")
     assert named.startswith(f"error: parallel.units=['head']{told}")
     assert len(on_ranks(2, as_one, tmp_path)) == 2
+
+
+class Tied(nn.Module):
+    """Tokens by an embedding, and back by its weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(100, 12)
+        self.body = nn.Linear(12, 12)
+        self.head = nn.Linear(12, 100, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        found: Tensor = self.head(self.body(self.embed(tokens)))
+        return found
+
+
+def test_weights_that_two_parts_share_are_in_no_unit_of_one(tmp_path):
+    def run() -> Any:
+        strategy = FSDP(device="cpu", least=100)
+        with strategy.join() as context:
+            torch.manual_seed(0)
+            wrapped = strategy.wrap(Tied(), context)
+            return wrapped(torch.arange(5)).sum().item()
+
+    torch.manual_seed(0)
+    expected = Tied()(torch.arange(5)).sum().item()
+    assert on_ranks(2, run, tmp_path) == [pytest.approx(expected, rel=1e-5)] * 2
 
 
 def test_units_are_large_modules_or_those_that_are_named_within_wrappers_too():
