@@ -23,11 +23,11 @@ def mine(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Path:
     return shell.folder / "mine"
 
 
-def arrays(mine: Path, *shape: int, dtype: type = np.uint8) -> None:
+def arrays(mine: Path, *shape: int) -> None:
     """Write images of this shape and their labels, 64 to train on and 32 to test on."""
     random = np.random.default_rng(0)
     for split, count in (("train", 64), ("test", 32)):
-        images = random.integers(0, 256, (count, *shape)).astype(dtype)
+        images = random.integers(0, 256, (count, *shape)).astype(np.uint8)
         np.savez(mine / f"{split}.npz", images=images, labels=random.integers(0, 10, count))
 
 
@@ -66,10 +66,10 @@ def test_the_dataset_model_precision_and_logger_recipes_train_together(shell, mi
     assert [line.partition(",")[0] for line in lines] == ["1", "2", "3", "4", "score"]
 
 
-def test_the_preparation_task_and_schedule_recipes_train_together(shell, mine):
-    arrays(mine, 1, 1, 64, dtype=np.float32)
+def test_the_task_and_schedule_recipes_train_together(shell, mine):
+    arrays(mine, 1, 8, 8)
     shell.train(
-        "--config-dir", "mine/conf", "model=perceptron", "dataset=signals", f"dataset.root={mine}",
+        "--config-dir", "mine/conf", "model=perceptron", "dataset=arrays", f"dataset.root={mine}",
         "dataset.val=0.25", "task=topk", "scheduler=decay", "optimizer.lr=0.01", "batch_size=8",
         "epochs=1", "max_steps=4", "log_every=1", code=0,
     )  # fmt: skip
