@@ -22,6 +22,11 @@ SIGNS = {
     "a list or a dict of shapes for several inputs": "a list or dict of them",
     "a section with a _target_ in it": "a _target_",
 }  # fmt: skip
+# Not on the page: other keys set them, or an option's own file does.
+ELSEWHERE = {
+    "parallel.device", "parallel.timeout", "parallel.max_processes", "dataset._recursive_",
+    "task.classes", "task.ignore", "task.shape", "task.spacing",
+}  # fmt: skip
 PAGE = ROOT / "docs" / "reference" / "keys.md"
 
 
@@ -30,7 +35,7 @@ def table() -> str:
     train = {name: key.meaning for name, key in own_keys(False).items()}
     parts = [
         "# Keys",
-        "Every key of `train.py` and `evaluate.py`, as `KEY=DEFAULT`, with what it accepts. One "
+        "The keys of `train.py` and `evaluate.py`, as `KEY=DEFAULT`, with what each accepts. One "
         "whose default is null accepts null, too. Keys marked *resume* may change when a run is "
         "resumed.",
         "## train.py",
@@ -62,7 +67,7 @@ def _rows(keys: Mapping[str, Key]) -> str:
     lines = []
     may_change = [name for name, key in keys.items() if MAY_CHANGE in key.marks]
     for name, key in keys.items():
-        if key.is_section or name.endswith("._target_"):
+        if key.is_section or name.endswith("._target_") or name in ELSEWHERE:
             continue
         default = default_of(key)
         accepted = _short(words(key.kind))

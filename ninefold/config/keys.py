@@ -82,13 +82,13 @@ class LoaderKeys(Section, kw_only=True):
 
 
 class CompileKeys(Section, kw_only=True):
-    """torch.compile; compile=true is short for compile.mode=default."""
+    """torch.compile."""
 
     mode: (
         Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] | None
     ) = None
-    """torch.compile's mode for training steps; null: off. reduce-overhead and max-autotune record
-    CUDA graphs."""
+    """torch.compile's mode for training steps; null: off. compile=true is short for
+    compile.mode=default. reduce-overhead and max-autotune record CUDA graphs."""
 
 
 class ClockKeys(Section, kw_only=True):

@@ -17,12 +17,10 @@ def rows(page: str) -> list[list[tuple[str, str]]]:
     return [[(row.split(" ")[0], command) for row, command in table] for table in lines]
 
 
-def test_every_option_is_on_the_page_and_has_a_sentence():
-    page = (ROOT / "docs/how-to/bench.md").read_text().partition("## All options")[2]
+def test_every_option_has_a_sentence():
     options = [each for each in parser()._actions if each.option_strings and each.dest != "help"]
     assert len(options) > 20
     for option in options:
-        assert f"`{option.option_strings[0]}" in page
         assert len(str(option.help).split()) > 3, option.option_strings
 
 

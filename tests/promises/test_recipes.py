@@ -80,25 +80,6 @@ def test_the_task_and_schedule_recipes_train_together(shell, mine):
     assert (found["selection"], found["val_count"], found["test_count"]) == ("val", 16, 32)
 
 
-def test_the_recipe_of_a_task_on_images_scores_them_in_decibels(shell, mine):
-    (mine / "pictures.py").write_text(
-        "import torch\nNOISE = torch.rand(32, 3, 8, 8)\n"
-        "class Pictures:\n    def __len__(self): return len(NOISE)\n"
-        "    def __getitem__(self, number): return NOISE[number], NOISE[number]\n"
-    )
-    (mine / "conf" / "model" / "pixels.yaml").write_text(
-        "net: {_target_: torch.nn.Conv2d, in_channels: 3, out_channels: 3, kernel_size: 1}\n"
-    )
-    shell.train(
-        "--config-dir", "mine/conf", "task=psnr", "dataset=mapped", "model=pixels", "max_steps=1",
-        "dataset.train={_target_: pictures.Pictures}", "batch_size=8",
-        "dataset.test={_target_: pictures.Pictures}", code=0,
-    )  # fmt: skip
-    found = result(only_run(shell.folder))
-    assert (found["score_name"], found["score_unit"]) == ("PSNR", "dB")
-    assert 0 < found["score"] < 30
-
-
 def test_the_project_in_one_yaml_and_the_optimizer_with_groups_train(shell, mine):
     shell.train("--config-dir", "mine/conf", "experiments=whole", "max_steps=2",
                 "hydra.run.dir=whole", code=0)  # fmt: skip
