@@ -2,9 +2,16 @@
 
     python -m benchmarks [NAME ...] [--pairs N] [--output FOLDER] [--handicap] [--list]
 
-In every round each contestant of a bench has a turn, and ours has two. If those two differ, the
-machine was not quiet: the recording is void and is repeated once. `--handicap` slows ours down on
-purpose, to see that its rows can lose. GPUs are hidden: these figures are of a CPU.
+In every round each contestant of a bench has a turn, and ours has two. One round before the others
+does not count; 10 do, unless the table says otherwise. If the interval of ours over its second turn
+does not contain 1, the machine was not quiet: the recording is repeated once, and its rows say
+`void` if that does not help. *Met* or *not met* is decided by the median; *within the noise* says
+that the interval includes the goal.
+
+`--handicap` slows ours down on purpose, by 50 µs a step, 10 ms a batch and a save that waits for
+the disk: its rows must then say *not met*. Rivals have Lightning's barebones Trainer, DataLoaders
+that fetch whole batches, and no logging where ours does not log. GPUs are hidden: these figures are
+of a CPU.
 """
 
 from __future__ import annotations
