@@ -8,11 +8,12 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from runpy import run_path
 
 import numpy as np
 import pytest
 
-from ninefold.bench.command import Command
+from ninefold.bench.command import INJECT, Command
 from ninefold.bench.precisions import in_precisions
 from ninefold.bench.score import (
     DISCARD,
@@ -138,6 +139,20 @@ def test_each_round_has_another_seed_and_it_is_the_same_for_both(shell: Shell, s
     assert len({*fixed}) == 1  # a generator of its own stays as it is
     if seeds != "pass":
         assert drawn[0] == random.Random(42).random()  # the first round is as it was written
+
+
+@pytest.mark.parametrize(
+    ("seed", "moved"),
+    [(7, 10), (np.int64(7), 10), (None, 3), ("seven", "seven"), ((7, 8), (7, 8))],
+)
+def test_the_number_of_the_round_is_added_to_seeds_that_are_whole_numbers(
+    monkeypatch: pytest.MonkeyPatch, seed: object, moved: object
+) -> None:
+    monkeypatch.setenv("NINEFOLD_BENCH_SEED", "3")
+    by = run_path(str(INJECT / "ninefold_bench_seeds.py"))["by"]
+    assert by(seed) == moved
+    several = np.array([7, 8])
+    assert by(several) is several
 
 
 def test_the_judgements_of_a_series_spend_less_the_longer_nothing_is_kept() -> None:

@@ -9,6 +9,7 @@ written into a file.
 
 import functools
 import json
+import operator
 import os
 from weakref import WeakSet
 
@@ -109,6 +110,8 @@ def by(seed, limit=None):
     """Another seed: of a number the sum, of none the number itself; of other kinds as it is."""
     if seed is None:
         return NUMBER
-    if not isinstance(seed, int):
+    try:
+        seed = operator.index(seed)  # also of NumPy's integers
+    except TypeError:
         return seed
     return (seed + NUMBER) % limit if limit and seed >= 0 else seed + NUMBER
