@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -10,6 +9,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,13 @@ from ninefold.answer.screen import screen
 from ninefold.answer.times import Times, times
 from ninefold.bench.change import require_effect
 from ninefold.bench.command import CHANGES, NO_HOOK, OUT, SEED, Command
-from ninefold.bench.precisions import AXIS
+from ninefold.bench.held import LOOK_SECONDS, HeldCommand
+from ninefold.bench.messages import Hello
 from ninefold.bench.printed import tail
+from ninefold.bench.turns import MARKS
 from ninefold.bench.whole import run_whole
 from ninefold.errors import Failure, Slower, Undecided, one_line
-from ninefold.files import read_json, read_text
+from ninefold.files import read_json
 from ninefold.numbers import counted, digits
 from ninefold.process import scratch
 from ninefold.progress import aligned
@@ -34,6 +36,7 @@ from ninefold.stats.verdicts import Settings
 from ninefold.tournament.plan import drawn
 from ninefold.tournament.taken import TurnLog
 from ninefold.types import SEEDS
+from ninefold.waits import poll_until, telling
 
 KEEP, DISCARD, MORE = "keep", "discard", "more runs"
 OPEN_WORD = "not shown to differ"
@@ -225,13 +228,12 @@ def in_folder(log: Path, score: str) -> object:
         return f"no scalar of TensorBoard: {type(error).__name__} {error}"
 
 
-def seeds_of(command: Command, seed: int, file: Path) -> dict[str, str]:
-    """The variables of a run with the seeds of a round, which writes its precision to `file`."""
+def seeds_of(command: Command, seed: int) -> dict[str, str]:
+    """The variables of a run with the seeds of a round."""
     return {
         "PYTHONPATH": command.python_path,
         "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", str(seed)),
         "NINEFOLD_BENCH_SEED": str(seed),
-        "NINEFOLD_BENCH_SAID": str(file),
         CHANGES: command.told,
     }
 
@@ -246,19 +248,18 @@ def judge_runs(
     names, order, began = [command.name for command in commands], secrets.token_hex(8), time.time()
     scores: dict[str, dict[int, float]] = {name: {} for name in names}
     log = TurnLog()
+    if any(change.axis for command in commands for change in command.changes):
+        require_changes(commands, keep)
     for seed in range(SEEDS[-1]):
         for name in drawn(names, order, seed):
             command = commands[names.index(name)]
-            file = command.log(keep, seed).with_suffix(".json")
             (loaded := scratch() / "loaded").unlink(missing_ok=True)
-            seconds = run_whole(command, seed, keep, seeds_of(command, seed, file))
+            seconds = run_whole(command, seed, keep, seeds_of(command, seed))
             if SEED not in command.text and not loaded.exists():
                 wrong, do = "its seeds cannot be set", "write {seed} in it, or leave that out"
                 raise command.failure(f"{NO_HOOK[0]}: {wrong}", NO_HOOK[1], do)
             log.add(name, seed, seconds=seconds, steps=1)
             scores[name][seed] = score_of(command.log(keep, seed), command, rule.score)
-        if seed == 0:
-            require_changes(commands, keep)
         if seed + 1 in SEEDS:
             pairs = [(scores[names[0]][n], scores[names[1]][n]) for n in range(seed + 1)]
             judgement = judge(pairs, rule, names)
@@ -272,15 +273,13 @@ def judge_runs(
 
 
 def require_changes(commands: Sequence[Command], keep: Path) -> None:
-    """Raise ConfigError unless each command computed in the precision that it was started in."""
-    files = {each.name: each.log(keep, 0).with_suffix(".json") for each in commands}
-    hellos = {name: [json.loads(read_text(path))] for name, path in files.items() if path.exists()}
-    for each in commands:
-        if any(change.axis == AXIS for change in each.changes) and each.name not in hellos:
-            raise each.failure(
-                "the precision of its steps was not seen",
-                "PYTHONPATH= in it, sudo and containers hide it, and an optimizer without steps",
-                "leave that out, or give two commands",
-            )
-    if len(hellos) == len(commands):
-        require_effect({each.name: each.changes for each in commands}, hellos)
+    """Raise ConfigError unless the first step of each command shows that it is changed."""
+    hellos = dict[str, Sequence[Hello]]()
+    for command in commands:
+        with (
+            closing(HeldCommand(command, SEEDS[-1], keep, {*MARKS})) as held,  # no run's number
+            telling(f"the first step of {command.name}; its output is in {held.log}"),
+        ):
+            poll_until(held.arrived, interval=LOOK_SECONDS)
+            hellos[command.name] = held.hellos
+    require_effect({each.name: each.changes for each in commands}, hellos)

@@ -13,7 +13,7 @@ from functools import partial
 
 from ninefold.bench.change import Axis, Change, Seen
 from ninefold.bench.command import Command
-from ninefold.bench.messages import Hello
+from ninefold.bench.messages import Hello, Strategy
 from ninefold.errors import ConfigError
 from ninefold.frameworks import ON_CPU, TORCHRUN, strategy_variables
 from ninefold.machine import cores, count_gpus
@@ -91,13 +91,12 @@ def by_torchrun(processes: int, text: str) -> str:
     return f"{text[:end]} {LAUNCHER} {processes}{text[end:]}"
 
 
-def trains_in(processes: int, do: str, threads: str, ranks: Sequence[Hello]) -> Seen | None:
+def trains_in(processes: int, do: str, threads: str, ranks: Sequence[Hello]) -> Seen:
     """What the first step shows of a command that is to train in so many processes.
 
     threads: of each, as a part of a sentence.
     """
-    if (strategy := ranks[0].get("strategy")) is None:  # of a whole run, which says no more
-        return None
+    strategy = ranks[0]["strategy"] or Strategy(averages=None, network=None)
     world, averages, network = ranks[0]["world"], strategy["averages"], strategy["network"]
     took = world == processes and (world == 1 or averages is not None)
     wrong, allowed = None, f"{processes} {plural(processes, 'was', 'were')} asked for"

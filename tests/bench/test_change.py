@@ -51,6 +51,10 @@ def computes(dtype: str | None, **more: object) -> list[Any]:
             "joins no process group, though torchrun has started it; have the script",
         ),
         (
+            {"none": [rank(1)], "ddp": [{**rank(1), "strategy": None}] * 2},
+            "each of the 2 processes of ddp trains a copy of its own; the script joins no process",
+        ),
+        (
             {"none": [rank(1)], "ddp": [rank(2), rank(2)]},
             r"whether the 2 processes of ddp average gradients is not seen \(train.py:8\); no ",
         ),

@@ -22,13 +22,12 @@ from ninefold.bench.score import (
     Judgement,
     Rule,
     judge,
-    require_changes,
     score_of,
     seeds_of,
 )
 from ninefold.bench.series import level_of_next, opened
 from ninefold.bench.whole import run_whole
-from ninefold.errors import ConfigError, Failure
+from ninefold.errors import ConfigError
 from ninefold.types import SEEDS
 from tests.conftest import Shell
 
@@ -129,8 +128,7 @@ def test_each_round_has_another_seed_and_it_is_the_same_for_both(shell: Shell, s
     for name in "AB":
         for seed in range(3):
             this = replace(command, name=name)
-            variables = seeds_of(this, seed, shell.folder / "said")
-            run_whole(this, seed, shell.folder, variables)
+            run_whole(this, seed, shell.folder, seeds_of(this, seed))
             log = this.log(shell.folder, seed)
             found.append([score_of(log, this, f"{{out}}/m.json:val.loss.{n}") for n in (0, 1)])
     drawn, fixed = zip(*found, strict=True)
@@ -229,15 +227,20 @@ def test_each_network_of_a_whole_run_computes_in_the_precision_that_is_asked_for
     (shell.folder / "folds.py").write_text(FOLDS + loop)
     command = Command(f"{sys.executable} folds.py", "A", folder=shell.folder)
     [lower] = in_precisions(command, ["bf16"])
-    run_whole(lower, 0, shell.folder, seeds_of(lower, 0, shell.folder / "said"))
+    run_whole(lower, 0, shell.folder, seeds_of(lower, 0))
     printed = lower.log(shell.folder, 0).read_text()
     assert re.findall(r"torch\.\w+", printed) == 6 * ["torch.bfloat16"], printed
 
 
-def test_a_precision_of_which_nothing_was_seen_is_not_judged(tmp_path: Path) -> None:
-    made = in_precisions(Command("PYTHONPATH=src python train.py"), ["fp32", "bf16"])
-    with pytest.raises(Failure, match="the precision of its steps was not seen; PYTHONPATH="):
-        require_changes(made, tmp_path)
+@pytest.mark.slow
+def test_a_change_that_does_not_happen_is_refused_before_the_first_run(shell: Shell) -> None:
+    (shell.folder / "train.py").write_text(TRAINS)
+    options = ("--strategies=none,ddp", "--score=loss: ([0-9.]+)", "--better=less")
+    command = ("--margin=0.01", "--keep=kept", f"{sys.executable} train.py")
+    env = {"CUDA_VISIBLE_DEVICES": ""}
+    done = shell.run("-m", "ninefold", "bench", *options, *command, env=env, code=2)
+    assert "each of the 2 processes of ddp trains a copy of its own (train.py:8)" in done.stderr
+    assert [log.name for log in (shell.folder / "kept").glob("*/*.log")] == ["21.log"] * 2
 
 
 def test_a_judgement_that_was_seen_is_added_to_its_series_though_a_later_run_fails(

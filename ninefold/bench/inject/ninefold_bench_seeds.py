@@ -3,19 +3,16 @@
 A script that is seeded by 42 is then seeded by 42, 43, 44 in the rounds, and one that is not seeded
 by 0, 1, 2. What has a seed of its own, such as `random.Random(7)`, stays as it is.
 
-Of changes only the precision is the hook's in a whole run. In which one the first step computes is
-written into a file.
+Of changes only the precision is the hook's in a whole run.
 """
 
 import functools
-import json
 import operator
 import os
 from weakref import WeakSet
 
 NUMBER = int(os.environ["NINEFOLD_BENCH_SEED"])  # of the round
 CHANGED = os.environ.get("NINEFOLD_BENCH_CHANGES")  # names of changes, with commas
-FILE = os.environ.get("NINEFOLD_BENCH_SAID")  # for what it was seen to compute in
 SEEDED = "random", "numpy.random", "torch.random", "torch.cuda.random"
 NETWORKS, OPTIMIZERS = "torch.nn.modules.module", "torch.optim.optimizer"
 WATCHES = []  # what sees the calls of networks, and changes them
@@ -56,13 +53,11 @@ def watch_what_is_made(optimizer):
 
 
 def end_watch(optimizer, *_):
-    """Tell in what the first steps computed, at the end of the last optimizer's first one."""
+    """Watch no more once each optimizer has taken a step."""
     NEW.discard(optimizer)
     while WATCHING and not NEW:
-        watch, calls = WATCHING.pop()
+        _, calls = WATCHING.pop()
         calls.end()
-        with open(FILE, "w") as file:
-            json.dump({"precision": watch and watch.said()}, file)
 
 
 def move_seeds(module):
