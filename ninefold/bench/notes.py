@@ -9,7 +9,6 @@ from ninefold.answer.times import Times
 from ninefold.answer.words import disturbed
 from ninefold.bench import batches, change, ranks
 from ninefold.bench.measurements import BESIDE, Measurements
-from ninefold.bench.turns import ROLLOUT
 from ninefold.diff.compare import find
 from ninefold.diff.kinds import answer
 from ninefold.numbers import counted, plural
@@ -44,7 +43,6 @@ def notes(measured: Measurements, times: Times) -> Iterator[str]:
     """Yield each, the most important one first."""
     helps, first, turns = measured.helps, measured.commands[0], measured.counted()
     yield from () if helps is None else helps.lines[1:]
-    yield from _of_blocks(measured)
     yield from disturbed(turns, told=CALM)
     if not turns.busy and times.busy is not None and times.busy > OTHERS:
         yield f"Other programs used {100 * times.busy:.0f} % of the CPU time."
@@ -118,26 +116,6 @@ def of_first_steps(first: str, compared: Mapping[str, Any]) -> Iterator[str]:
     for steps, names in equal.items():
         does = f"{plural(names, 'computes', 'compute')} what {first} does"
         yield f"{', '.join(names)} {does} in the first {counted(steps, 'step')}, bit for bit."
-
-
-def steps_to_block(measured: Measurements) -> dict[str, int]:
-    """Of commands that spend much time in long blocks without gradients, steps to one of these."""
-    long = dict[str, int]()
-    for name in measured.names:
-        not_counted, blocks = left_out(measured, name), measured.not_counted(name).get(ROLLOUT, [])
-        if not_counted.share * sum(blocks) > MOSTLY * not_counted.seconds:
-            long[name] = round(not_counted.of / len(blocks))
-    return long
-
-
-def _of_blocks(measured: Measurements) -> Iterator[str]:
-    """What times whole updates, where steps alone may be a small part of training."""
-    if long := steps_to_block(measured):
-        yield (
-            f"{' and '.join(long)} {plural(len(long), 'has', 'have')} one block without gradients "
-            f"to {' and '.join(map(str, long.values()))} steps: if it is a part of training, as a "
-            "rollout is, --step MODULE:FUNCTION times whole updates."
-        )
 
 
 def _of_gpus(measured: Measurements) -> Iterator[str]:

@@ -17,7 +17,7 @@ from ninefold.answer.times import Times
 from ninefold.answer.words import clause, content, speedup
 from ninefold.bench import batches, gate, output
 from ninefold.bench.measurements import Measurements
-from ninefold.bench.notes import MOSTLY, compared, left_out, notes, steps_to_block
+from ninefold.bench.notes import MOSTLY, compared, left_out, notes
 from ninefold.errors import Failure, Slower, Undecided, one_line
 from ninefold.numbers import counted, digits, plural
 from ninefold.progress import aligned
@@ -96,8 +96,6 @@ class Summary:
             return self.would_decide(open_)
         used = self.to_use
         unsure = ", if it trains as well" if measured.examples.get(used, 1.0) != 1 else ""
-        if steps_to_block(measured):
-            unsure = ", if its blocks without gradients are no part of training"
         return used and f"use {used}{unsure}"
 
     @property

@@ -9,10 +9,12 @@ from typing import Any
 
 ORDINARY = 0.5  # share of a process's steps from which on what marks them is part of a step
 SEEN = 8  # steps by which that is judged, at least
-ROLLOUT = "a block without gradients"  # in reinforcement learning a part of training
 MARKS = (
-    *("an evaluation", "a new pass over a loader", "torch.save", "another optimizer"),
-    *(ROLLOUT, "a step that a GradScaler skipped"),
+    "an evaluation",
+    "a new pass over a loader",
+    "torch.save",
+    "another optimizer",
+    "a step that a GradScaler skipped",
 )
 
 

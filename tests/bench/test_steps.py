@@ -10,7 +10,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from signal import pause
 from socket import AF_UNIX, socket
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -164,39 +164,16 @@ def test_while_other_commands_start_no_patience_is_lost_with_another_optimizer(
     assert steps.lead is None
 
 
-class Heavy(SGD):
-    """An optimizer some of whose steps take long, such as SOAP and Shampoo."""
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        sleep(0.01)
-
-
 @pytest.fixture
 def marked(steps: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The same steps, of a process in which what is no step marks the one in which it happens."""
     hook, scaler = sys.modules["ninefold_bench_hook"], torch.amp.GradScaler
     places = [(scaler, "step"), (nn.Module, "train"), (torch, "save"), (DataLoader, "__iter__")]
-    for mode in (torch.no_grad, torch.inference_mode):
-        places += [(mode, "__enter__"), (mode, "__exit__")]
     for owner, name in places:
         monkeypatch.setattr(owner, name, getattr(owner, name))
     monkeypatch.setattr(hook, "STEPS", steps)
     hook.mark_what_is_no_step()
     return steps
-
-
-def test_a_long_block_without_gradients_is_part_of_the_optimizers_step_that_it_is_in(
-    marked: Any,
-) -> None:
-    optimizer = Heavy(trained().parameters(), 0.1)
-    marked.usual = 0.001
-    for _ in range(10):
-        optimizer.step()
-    assert marked.marks == {}
-    with torch.no_grad():
-        sleep(0.01)
-    assert [*marked.marks.values()] == ["a block without gradients"]
 
 
 def test_what_is_part_of_a_step_is_marked_no_more(marked: Any) -> None:

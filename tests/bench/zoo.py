@@ -108,19 +108,6 @@ def evaluating() -> None:
     train(loader(), after, model=model)
 
 
-def without_gradients(every: int) -> None:
-    """An evaluation without .eval()."""
-    model = network()
-
-    def after(number: int) -> None:
-        if number % every == 0:
-            with torch.no_grad():
-                for _ in range(40 if every > 1 else 1):
-                    model(torch.randn(512 if every > 1 else 16, 64))
-
-    train(loader(), after, model=model)
-
-
 def forking() -> None:
     if os.fork() == 0:
         while True:
@@ -141,8 +128,6 @@ KINDS: dict[str, Callable[[], None]] = {
     "compiled-step": lambda: compiled("step"),
     "ranks": ranks,
     "evaluating": evaluating,
-    "no-grad": lambda: without_gradients(15),
-    "averaging": lambda: without_gradients(1),
     "forking": forking,
     "orphan": orphan,
     "printing": lambda: train(loader(), lambda n: print("x" * 2000)),

@@ -17,7 +17,6 @@ import itertools
 import json
 import os
 import sys
-from _thread import get_ident
 from time import perf_counter, sleep
 
 import ninefold_bench_changes
@@ -37,9 +36,7 @@ FEW, PATIENCE = 4, 20.0  # steps that suffice if there is one optimizer, or afte
 WATCHED = 0.2  # seconds: NCCL's watchdog looks every 0.1
 # Of `Steps`, what was set before the first step: a forked process goes on with it.
 KEPT = "watch", "batches", "ends", "script", "recorder"
-# Of a usual step: a block without gradients that takes longer is an evaluation; a GPU that has done
-# what is queued sooner waits for its host.
-LONG = 0.5
+SOON = 0.5  # of a step: a GPU that has done what is queued sooner waits for its host
 
 
 def loaded(module):
@@ -139,8 +136,8 @@ class Steps:
     steps; untimed: those of them that are not timed.
     workers: processes that this one has started by multiprocessing, at most.
     marks: what happened in a step besides training, by its number; marking: of what that is noted.
-    usual: seconds of a step in the last turn. used: devices, listed when the turn begins, so that
-    its end is not delayed. returned: what the function of the first step has.
+    used: devices, listed when the turn begins, so that its end is not delayed. returned: what the
+    function of the first step has.
     batches: sees what the first steps take; taken: what it saw; unscaled: whether they compute in
     float16 without a GradScaler. watch: sees in what they compute,
     if that is asked for. ends: end what sees them. script: what it has of the changes, if that is
@@ -148,7 +145,6 @@ class Steps:
     recorder: records the first steps, until a turn comes that it is not to. starts: whether none
     has come.
     averaging: sees how long this rank waits for others, until a turn comes that has a lead.
-    depth, entered: of blocks without gradients, and when the outermost began.
     """
 
     def __init__(self):
@@ -164,7 +160,6 @@ class Steps:
         self.batches = self.taken = self.returned = None
         self.unscaled = False
         self.averaging = Waits(self)
-        self.usual, self.depth, self.entered, self.thread = 0.0, 0, 0.0, get_ident()
 
     def after_step(self, optimizer, args, kwargs):
         """The end of an optimizer's step, unless that is a part of another one's."""
@@ -250,7 +245,6 @@ class Steps:
         waited = perf_counter() - queued
         seconds = self.used.between(self.stamps)
         self.steps += len(seconds)
-        self.usual = sum(seconds) / len(seconds)
         self.send(
             {
                 "seconds": seconds[self.untimed :],
@@ -258,7 +252,7 @@ class Steps:
                 "steps": self.steps,
                 "optimizers": len({id(self.leader), *self.seen}),
                 "workers": self.count_workers(),
-                "waits": bool(self.used) and waited < LONG * self.usual,
+                "waits": bool(self.used) and waited < SOON * sum(seconds) / len(seconds),
                 "taken": self.taken,
                 "memory": self.used.peak(),
                 "unscaled": self.unscaled,
@@ -379,24 +373,6 @@ class Steps:
         if number >= self.untimed and what in self.marking:
             self.marks.setdefault(number, what)
 
-    def enter(self):
-        """A block without gradients begins."""
-        if get_ident() == self.thread:
-            self.depth += 1
-            if self.depth == 1:
-                self.entered = perf_counter()
-
-    def leave(self):
-        """It ends. In an optimizer's step it is a part of it (SOAP, Shampoo).
-
-        On a GPU it is not marked: it may only have waited there for what was queued before.
-        """
-        if get_ident() == self.thread:
-            self.depth = max(self.depth - 1, 0)
-            long = perf_counter() - self.entered > LONG * self.usual > 0
-            if long and not self.depth and not self.used and not steps_around():
-                self.mark("a block without gradients")
-
 
 STEPS = Steps()
 
@@ -460,21 +436,6 @@ def mark_what_is_no_step():
 
         setattr(owner, name, call)
 
-    def around(owner):
-        enter, leave = owner.__enter__, owner.__exit__
-
-        @functools.wraps(enter)
-        def begin(self):
-            STEPS.enter()
-            return enter(self)
-
-        @functools.wraps(leave)
-        def end(self, *arguments):
-            STEPS.leave()
-            return leave(self, *arguments)
-
-        owner.__enter__, owner.__exit__ = begin, end
-
     kind = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler)
     scaled = kind.step
 
@@ -488,8 +449,6 @@ def mark_what_is_no_step():
         return found
 
     kind.step = step_of_scaler
-    around(torch.no_grad)
-    around(torch.inference_mode)
     marked(torch.nn.Module, "train", "an evaluation", lambda module, mode=True: not mode)
     marked(torch, "save", "torch.save")
     if "torch.utils.data" in sys.modules:
