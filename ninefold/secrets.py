@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 # Shorter values, and short numbers, appear in many lines by chance: replacing `1` or `64` would
-# garble the text and hide nothing.
+# garble the text and hide nothing. Numbers, and what is shorter than these, are replaced as words.
 SHORTEST, SHORTEST_NUMBER = 4, 8
 # Words of our own that a value may happen to be. With USER=root every `dataset.root` would go.
 WORDS = frozenset({
@@ -57,15 +57,16 @@ def _forms(value: str) -> Iterator[str]:
     if len(value) < least or value.lower() in WORDS:
         return
     in_a_shell = value.replace("'", "'\"'\"'")  # as shlex quotes it
-    yield from (value, repr(value)[1:-1], in_a_shell, " ".join(value.split()))
+    forms = [value, repr(value)[1:-1], in_a_shell, " ".join(value.split())]
     if value.strip("./~"):  # dots alone lead to folders that everything here is in
         path = os.path.expanduser(value)
-        yield from (os.path.normpath(path), os.path.abspath(path))
+        forms += [os.path.normpath(path), os.path.abspath(path)]
+    yield from (form for form in forms if len(form) >= least)
     if "\n" in value:
         for line in value.splitlines():
             yield from _forms(line.strip())
 
 
 def _pattern(form: str) -> str:
-    plain = re.escape(form)
-    return rf"(?<![\w.]){plain}(?![\w.])" if _NUMBER.fullmatch(form) else plain
+    plain, alone = re.escape(form), _NUMBER.fullmatch(form) or len(form) < SHORTEST_NUMBER
+    return rf"(?<![\w.]){plain}(?![\w.])" if alone else plain

@@ -60,11 +60,11 @@ def open_streams() -> None:
 def _stream(stream: IO[str] | None, descriptor: int, needed: bool) -> io.TextIOWrapper:
     if stream is not None:
         stream.flush()
-    raw = OutputStream(descriptor, needed)
+    raw, errors = OutputStream(descriptor, needed), getattr(stream, "errors", "replace")
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=getattr(stream, "encoding", "utf-8"),
-        errors=getattr(stream, "errors", "replace"),
+        errors="replace" if errors == "strict" else errors,  # of terminals without "±"
         line_buffering=descriptor == 2 or raw.isatty(),
     )
 

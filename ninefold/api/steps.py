@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
-from types import CoroutineType, GeneratorType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 import torch
@@ -53,7 +53,8 @@ def time_steps(
     level: the chance that any step is falsely called faster or slower is at most this.
     baseline: the step that the others are compared with, by default the first. One that you give
         is also the answer if it is shown to be within `same` of the fastest.
-    show: print the answer, with the time that has passed meanwhile on a terminal.
+    show: print the answer, which an interactive session shows by itself, with the time that has
+        passed meanwhile on a terminal.
 
     Returns `Times`, which prints as the answer: `best` is the step that it names, `seconds` of each
     are there, and `rows()` has the turns.
@@ -119,15 +120,38 @@ def take_turn(
     turn: Turn,
 ) -> float:
     """Let a step take a turn; return the seconds of a call."""
+    before = settings()
     try:
         with own_threads(turn.name, threads), workers.turn(turn.name, turn.steps):
             repeat(call, turn.lead)
             session.start_clock()
             repeat(call, turn.timed)
-            return session.seconds() / turn.timed
+            seconds = session.seconds() / turn.timed
     except Exception as error:
         error.add_note(f"ninefold.time_steps: in the step {turn.name!r}")
         raise
+    if changed := [name for name, value in settings().items() if value != before[name]]:
+        wrong = "the step leaves it changed, for the other steps too"
+        do = "enter it and leave it in each step, or set it for all before"
+        allowed = "a step that leaves it as it was is allowed"
+        raise ConfigError(f"steps[{turn.name!r}]", changed[0], wrong, allowed, do)
+    return seconds
+
+
+def settings() -> dict[str, object]:
+    """What torch has once for all steps, by what sets it."""
+    backends = torch.backends
+    in_tf32 = (backends.cuda.matmul, getattr(backends.cudnn, "conv", None))
+    return {
+        "torch.autocast": [
+            (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
+            for kind in ("cpu", "cuda")
+        ],
+        "torch.set_grad_enabled": torch.is_grad_enabled(),
+        "torch.set_default_dtype": torch.get_default_dtype(),
+        "torch.backends.cudnn": (backends.cudnn.benchmark, backends.cudnn.deterministic),
+        "TF32": [getattr(each, "fp32_precision", None) for each in in_tf32],
+    }
 
 
 def check_names(steps: object) -> None:
@@ -154,8 +178,9 @@ def as_function(name: str, step: object) -> Callable[[], Any]:
 
     def call() -> None:
         found = function()
-        if isinstance(found, GeneratorType | CoroutineType):
-            found.close()
+        if isinstance(found, GeneratorType | CoroutineType | AsyncGeneratorType):
+            if isinstance(found, CoroutineType):  # else Python warns that nothing awaited it
+                found.close()
             wrong = "calling it takes no step, but makes something that would"
             allowed = "a function that takes one, or the generator itself"
             raise ConfigError(field, type(found).__name__, wrong, allowed, "call it first")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,8 +29,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("folder", type=_folder, help="the folder of a study or a recording")
     parser.add_argument("-v", "--verbose", action="store_true", help="print all notes")
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # for terminals without "±"
     stopped = "the report was stopped"
     return exit_code_of(lambda: _reported(parser, arguments), stopped, "no run is lost")
 

@@ -137,6 +137,6 @@ def nvml_of(uuid: str) -> tuple[Any, Any]:
 def parent_of(pid: int) -> int | None:
     """The id of a process's parent; None where it has ended, or is of another container."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
     except OSError:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,32 @@ def test_what_a_step_raises_is_raised_with_its_name(error: Exception) -> None:
     assert error.__notes__ == ["ninefold.time_steps: in the step 'fails'"]  # type: ignore[attr-defined]
 
 
+def in_autocast() -> Generator[None, None, None]:
+    with torch.autocast("cpu", torch.bfloat16):
+        while True:
+            yield
+
+
+def without_gradients() -> None:
+    torch.set_grad_enabled(False)
+
+
+@pytest.mark.parametrize(
+    ("step", "name"),
+    [(in_autocast(), "torch.autocast"), (without_gradients, "torch.set_grad_enabled")],
+)
+def test_a_step_that_leaves_settings_changed_for_the_other_steps_is_refused(step, name) -> None:
+    try:
+        with pytest.raises(
+            ConfigError, match=rf"^error: steps\['odd'\]={name}: the step leaves it"
+        ):
+            ninefold.time_steps({"odd": step, "plain": nothing}, **SHORT)
+    finally:
+        torch.set_grad_enabled(True)
+        if isinstance(step, Generator):
+            step.close()
+
+
 def ends() -> Generator[None, None, None]:
     yield
     yield
@@ -77,6 +103,10 @@ async def later() -> None:
     pass
 
 
+async def in_turns() -> AsyncGenerator[None, None]:
+    yield
+
+
 @pytest.mark.parametrize(
     ("given", "line"),
     [
@@ -88,6 +118,7 @@ async def later() -> None:
         ({"steps": {"a": nothing, "b": endless}}, "error: steps['b']=generator: calling it takes"),
         ({"steps": {"a": nothing, "b": lambda: endless()}}, "error: steps['b']=generator: calling"),
         ({"steps": {"a": nothing, "b": later}}, "error: steps['b']=coroutine: calling"),
+        ({"steps": {"a": nothing, "b": in_turns}}, "error: steps['b']=async_generator: calling"),
         ({"minutes": 0}, "error: minutes=0: it cannot be that; a number above 0"),
         ({"minutes": float("nan")}, "error: minutes=nan"),
         ({"minutes": "1"}, "error: minutes='1'"),

@@ -409,6 +409,12 @@ def test_what_is_replaced_is_the_value_in_every_form_and_nothing_else(monkeypatc
     secrets.note("Q", "it's here")
     assert secrets.redact(shlex.join(["a=it's here"])) == "'a=${oc.env:Q}'"
     assert secrets.redact("a place") == "a ${oc.env:C}"
+    secrets.note("D", "./data")
+    secrets.note("E", "./ab")
+    secrets.note("F", "    ")
+    assert secrets.redact("error: dataset.root=./data: no about") == (
+        "error: dataset.root=${oc.env:D}: no about"
+    )
     assert secrets.redact("abc 1000000 bfloat16 / x1234567890 0.1234567890") == (
         "abc 1000000 bfloat16 / x1234567890 0.1234567890"
     )
