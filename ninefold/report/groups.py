@@ -23,7 +23,7 @@ from ninefold.answer.rounds import untimed
 from ninefold.answer.runs import Point, RunGroup, phases
 from ninefold.answer.study_facts import COPY, StudyFacts
 from ninefold.errors import one_line
-from ninefold.report.tree import CellReport, Curve, Figures, Group
+from ninefold.report.tree import CellReport, Figures, Group
 from ninefold.stats.statistics import estimate
 
 MeasureFigures = tuple[Measure, Mapping[Cell, Figures]]  # and its figures by cell
@@ -32,15 +32,13 @@ MeasureFigures = tuple[Measure, Mapping[Cell, Figures]]  # and its figures by ce
 def describe(
     found: Decision[StudyFacts], order: int, compares: bool, points: Sequence[Point]
 ) -> Group:
-    """Return a group with its cells, verdicts, curves and rounds.
+    """Return a group with its cells, verdicts and rounds.
 
     order: the group's place among all groups, as their conditions sort. compares: whether the
         answer names one of these cells. points: evaluations of all runs.
     """
     facts, group = found.facts, found.facts.group
-    folders = {run.folder for run in group.runs}
-    own = [point for point in points if point.folder in folders]
-    measures = _measures(facts, own)
+    measures = _measures(facts, points)
     return Group(
         title=one_line(group.title),
         measures=[info for info, _ in measures],
@@ -50,7 +48,6 @@ def describe(
         target=facts.target,
         check=check(facts),
         numerics=facts.numerics,
-        curves=_curves(group, own),
         score=group.score,
         timing_rounds=len({run.round for run in group.timing}) or None,
         turns_left_out=facts.turns.left_out if group.timing else 0,
@@ -104,15 +101,3 @@ def _figures(group: RunGroup, measure: Measure) -> dict[Cell, Figures]:
         )
         for cell, known in measure.values(group).items()
     }
-
-
-def _curves(group: RunGroup, points: Sequence[Point]) -> list[Curve]:
-    by_folder: dict[str, list[list[float | None]]] = {}
-    for point in points:
-        score = group.scoring.scale * point.score
-        by_folder.setdefault(point.folder, []).append([point.epoch, point.seconds, score])
-    return [
-        Curve(run.cell, run.seed, by_folder[run.folder])
-        for run in group.runs
-        if run.folder in by_folder
-    ]

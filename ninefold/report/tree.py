@@ -21,7 +21,7 @@ from ninefold.answer.study_facts import Numerics
 from ninefold.files import write_json
 from ninefold.stats.verdicts import Comparison, Estimate, Settings
 
-VERSION = 3
+VERSION = 4
 MAX_SHOWN = 8  # groups with figures and tables of their own: a search has one group for each trial
 
 
@@ -73,15 +73,6 @@ class CellReport:
 
 
 @dataclass(frozen=True)
-class Curve:
-    """The evaluations of one run: points of [epoch, seconds, score]."""
-
-    cell: Cell
-    seed: int | None
-    points: list[list[float | None]]
-
-
-@dataclass(frozen=True)
 class Group:
     """The runs of the same conditions: dataset, model, batch size, epochs, other overrides.
 
@@ -110,7 +101,6 @@ class Group:
     target: float | None
     check: list[str]
     numerics: Numerics | None
-    curves: list[Curve]
     score: str
     timing_rounds: int | None = None
     turns_left_out: float = 0.0

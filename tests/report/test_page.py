@@ -97,7 +97,6 @@ def test_it_renders_without_an_error_and_asks_the_network_for_nothing(reader):
     assert visit.page.locator("#answer .matrix td:visible").count() == 9
     assert visit.page.locator("#results .plot circle:visible").count() == 6 * 2
     assert visit.page.locator("#phases .bar:visible").count() == 6
-    assert visit.page.locator("#curves polyline:visible").count() == 6 * 5 + 5
     assert (visit.said, visit.asked) == ([], [])
     visit.page.evaluate("new Image().src = 'https://example.org/'")
     visit.page.evaluate("fetch('https://example.org/').catch(() => 0)")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 from ninefold.answer.answer import Compared
-from ninefold.answer.cell import BASELINE, PLAIN, Cell
+from ninefold.answer.cell import BASELINE, PLAIN
 from ninefold.answer.fields import word
 from ninefold.answer.measures import SCORE_KEY, SECONDS
 from ninefold.errors import one_line
@@ -19,7 +18,6 @@ from ninefold.numbers import (
     counted,
     difference,
     number,
-    score_text,
     typeset,
     unit_of_difference,
     with_unit,
@@ -41,7 +39,6 @@ from ninefold.score import PHASES
 REACH = 2.5  # how far beyond the values an interval is drawn
 LETTERS = 34  # of a configuration's name in a plot
 TICKS_APART = {True: 24, False: 40}  # percent of a chart between two ticks; True: of speeds
-MAX_POINTS = 150  # of one curve: more cannot be seen in a panel
 Place = Callable[[float], float]
 
 
@@ -97,22 +94,6 @@ class Bar(NamedTuple):
     text: str
     length: float
     phases: list[tuple[str, float]]
-
-
-class Line(NamedTuple):
-    """A learning curve. points: as SVG has them; tip: what is told of it."""
-
-    points: str
-    tip: str
-
-
-class Panel(NamedTuple):
-    """The learning curves of a configuration, with the baseline's mean."""
-
-    name: str
-    ticks: list[tuple[float, str]]
-    baseline: str
-    lines: list[Line]
 
 
 def plot(group: Group) -> Plot | None:
@@ -338,45 +319,4 @@ def phases(group: Group) -> list[Bar]:
             [(phase, round((cell.phases or {}).get(phase) or 0.0, 1)) for phase in PHASES],
         )
         for cell, took in zip(cells, seconds, strict=True)
-    ]
-
-
-def curves(group: Group) -> list[Panel]:
-    """Return the score of every run over epochs, a panel for each cell; none without a line."""
-    found: dict[Cell, list[tuple[int | None, list[tuple[float, float]]]]] = {}
-    for curve in group.curves:
-        line = [(x, y) for x, _, y in curve.points if x is not None and y is not None]
-        if line:
-            thin = [*line[: -1 : -(-len(line) // MAX_POINTS)], line[-1]]
-            found.setdefault(curve.cell, []).append((curve.seed, thin))
-    lines = [line for each in found.values() for _, line in each]
-    if not any(len(line) > 1 for line in lines):
-        return []
-    last = max(x for line in lines for x, _ in line)
-    scores = [y for line in lines for _, y in line]
-    low, high = min(scores), max(scores)
-    up, told = _scale(low, high, log=False), partial(score_text, unit=group.unit)
-
-    def drawn(line: Sequence[tuple[float, float]]) -> str:
-        return " ".join(f"{100 * x / last:.4g},{100 - up(y):.4g}" for x, y in line)
-
-    def panel(cell: CellReport) -> Panel:
-        return Panel(
-            _fitting(cell.label),
-            [(round(100 - up(tick), 2), f"{tick:.10g}") for tick in round_numbers(low, high)[::2]],
-            "" if cell.cell == PLAIN else drawn(_mean([line for _, line in found.get(PLAIN, [])])),
-            [
-                Line(drawn(line), f"seed {seed}: {with_unit(told(line[-1][1]), group.unit)}")
-                for seed, line in found[cell.cell]
-            ],
-        )
-
-    return [panel(cell) for cell in ordered(group) if cell.cell in found]
-
-
-def _mean(lines: Sequence[list[tuple[float, float]]]) -> list[tuple[float, float]]:
-    """The mean of curves point by point, as far as all of them have points."""
-    return [
-        (sum(x for x, _ in points) / len(points), sum(y for _, y in points) / len(points))
-        for points in zip(*lines, strict=False)
     ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ninefold.answer.answer import Answer
-from ninefold.answer.cell import BASELINE, Cell
+from ninefold.answer.cell import Cell
 from ninefold.answer.fields import Field, Word, word
 from ninefold.answer.measures import FIGURE, SECONDS, TO_TARGET, Measure, of_score
 from ninefold.answer.runs import Run
@@ -29,9 +29,8 @@ from ninefold.numbers import (
     small,
     three_digits,
     unit_of_difference,
-    with_unit,
 )
-from ninefold.report.render.figures import Bar, Panel, Plot, curves, phases, plot
+from ninefold.report.render.figures import Bar, Plot, phases, plot
 from ninefold.report.render.results import about, ordered, results, table_of_answer
 from ninefold.report.render.tables import NONE, Table, Texts, filled, table_of
 from ninefold.report.tree import CellReport, Group, Note, Report
@@ -51,9 +50,9 @@ _NAME = "configuration"
 class Section:
     """A part of a report.
 
-    about: what it shows. points: sentences. plot, bars, panels: what is drawn. tables: with a
-        heading each where there are several. folded: whether it is, on the page. finding: what it
-        shows in a few words, for who does not unfold it.
+    about: what it shows. points: sentences. plot, bars: what is drawn. tables: with a heading each
+        where there are several. folded: whether it is, on the page. finding: what it shows in a
+        few words, for who does not unfold it.
     """
 
     id: str
@@ -62,7 +61,6 @@ class Section:
     points: Sequence[str] = ()
     plot: Plot | None = None
     bars: Sequence[Bar] = ()
-    panels: Sequence[Panel] = ()
     tables: Sequence[Table] = ()
     folded: bool = True
     finding: str = ""
@@ -88,7 +86,6 @@ def of_group(group: Group, report: Report) -> list[Section]:
         _check(group),
         _further(group),
         _phases(group),
-        _curves(group),
         _numerics(group),
         _pairs(group),
     ]
@@ -186,23 +183,6 @@ def answer_table(answer: Answer) -> Section | None:
         return None
     table = table_of_answer(found)
     return Section("answer-table", found.title, found.about, tables=[table], folded=False)
-
-
-def _curves(group: Group) -> Section | None:
-    if not (panels := curves(group)):
-        return None
-    epochs = max(x for curve in group.curves for x, *_ in curve.points if x is not None)
-    score = f"Test {in_words(group.score, group.unit)}"
-    about = (
-        f"{score} over {epochs:g} {plural(epochs, 'epoch')}: a line for each run; dashed is the "
-        f"mean of {BASELINE}."
-    )
-    last = [y for curve in group.curves for *_, y in curve.points[-1:] if y is not None]
-    finding = ""
-    if last:
-        ends = dict.fromkeys(score_text(end, group.unit) for end in (min(last), max(last)))
-        finding = with_unit(f"they end at {' to '.join(ends)}", group.unit)
-    return Section("curves", "Learning curves", about, panels=panels, finding=finding)
 
 
 def _numerics(group: Group) -> Section | None:
