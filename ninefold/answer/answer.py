@@ -13,15 +13,6 @@ from ninefold.progress import duration
 
 
 @dataclass(frozen=True)
-class Chip:
-    """One fact beside the lead. state: good, bad or open."""
-
-    name: str
-    text: str
-    state: str
-
-
-@dataclass(frozen=True)
 class NextStep:
     """What would make the answer surer. minutes: that it takes; None: not known."""
 
@@ -75,7 +66,6 @@ class Answer:
     decided: whether `cell` is shown to be the one; of scores alone, whether none is open.
     cell: the configuration that the answer names; None where it names none.
     chance: the confidence that `cell` is within `same` of the fastest; None where none is told.
-    chips: how sure it is, what it costs in accuracy and memory.
     reasons: what the lead rests on. caveats: what limits it.
     train: the command that trains `cell`; None where the answer is not decided.
     trains: sentences on what that command trains.
@@ -88,7 +78,6 @@ class Answer:
     decided: bool
     cell: Cell | str | None = None
     chance: float | None = None
-    chips: list[Chip] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     caveats: list[str] = field(default_factory=list)
     train: str | None = None

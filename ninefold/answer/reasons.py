@@ -1,11 +1,11 @@
-"""What the lead of a study's answer rests on: chips beside it, reasons below it, what trains it."""
+"""What the lead of a study's answer rests on, and what its command trains."""
 
 from __future__ import annotations
 
-from ninefold.answer.answer import Chip, Compared
+from ninefold.answer.answer import Compared
 from ninefold.answer.cell import PLAIN, Cell
 from ninefold.answer.decision import Decision
-from ninefold.answer.leads import compared_by_score, nothing_named, same_share, verdict_of_score
+from ninefold.answer.leads import nothing_named, same_share
 from ninefold.answer.study_facts import (
     FAILED_RUN,
     NEEDLESS,
@@ -23,7 +23,6 @@ from ninefold.numbers import (
     difference_with_unit,
     listed_and,
     plural,
-    score_text,
     three_digits,
     times_as_fast,
     unit_of_difference,
@@ -32,9 +31,8 @@ from ninefold.numbers import (
     within_margin,
 )
 from ninefold.stats.statistics import estimate
-from ninefold.stats.verdicts import FAILED, OPEN, PASSED, UNDECIDED, Estimate
+from ninefold.stats.verdicts import FAILED, PASSED, UNDECIDED, Estimate
 
-MAX_NAMED = 3  # configurations that a sentence names one by one
 NOISY = 0.5  # share of a mean from which on its interval says nothing
 _NEVER_NAMED = {
     UNSCALED: "Not named without a score: small gradients of float16 underflow without a "
@@ -45,67 +43,26 @@ _NEVER_NAMED = {
 }
 
 
-def chips(found: Decision[StudyFacts]) -> list[Chip]:
-    """Return how sure the answer is, and what it costs in score."""
-    facts, cell = found.facts, found.named
-    if cell is None:
-        return []
-    if not found.decided:
-        possible = facts.labels(found.may_be)
-        if len(found.may_be) > MAX_NAMED:
-            possible = f"{len(found.may_be)} of {len({*found.candidates, *found.unscored})}"
-        return [
-            Chip("still possible", possible, "open"),
-            Chip("fastest so far", facts.label(cell), "open"),
-        ]
-    said = []
-    speed = facts.speedup(cell)
-    if speed and speed.verdict == "faster" and speed.low is not None:
-        name = f"speedup over {facts.label(PLAIN)}"
-        said.append(Chip(name, _with_interval(speed), "good"))
-    if found.chance is not None:
-        sure = f"{percent(found.chance)} that nothing is {same_share(facts)} faster"
-        said.append(Chip("confidence", sure, "good"))
-    return said + _chip_of_score(facts, cell)
-
-
-def _chip_of_score(facts: StudyFacts, cell: Cell) -> list[Chip]:
-    name = facts.group.score
-    if not facts.scored:
-        return [Chip(name, "not asked for", "open")]
-    if (score := _score_of(facts, cell)) is None:
-        return []
-    seeds = len(facts.scores.get(cell, {}))
-    if seeds < 2 or (cell == PLAIN and facts.open_scores):  # nothing is shown of it
-        return [Chip(name, f"{score}; open: {counted(seeds, 'seed')}", OPEN)]
-    return [Chip(name, score, "good")]
-
-
-def chips_of_scores(facts: StudyFacts) -> list[Chip]:
-    """Return what a study of scores alone allows for, and that it tells no times."""
-    return [
-        Chip("kept means", _kept(facts), "even"),
-        Chip("times", "not interleaved: no verdict", "open"),
-    ]
-
-
 def reasons(found: Decision[StudyFacts]) -> list[str]:
     """Return what the lead rests on."""
     facts, cell = found.facts, found.named
     if cell is None:
         _, do = nothing_named(facts)
-        return [do] if do else _exclusions(facts)
+        return [do] if do else exclusions(facts)
     seconds = estimate(facts.seconds[cell])
     took = f"{three_digits(seconds.mean or 0.0)} s per epoch ({_uncertainty(seconds, facts.unit)})"
     said = [f"{facts.label(cell)} takes {took}."]
     if cell != PLAIN and (speed := facts.speedup(cell)) is not None:
         said.append(f"It is {_over_plain(found, speed)}.")
+    if found.decided and found.chance is not None:
+        sure = f"with {percent(found.chance)} confidence"
+        said.append(f"Nothing acceptable is {same_share(facts)} faster, {sure}.")
     if found.decided and cell != PLAIN and facts.scored:
-        said.append(_why_safe(facts, cell))
+        said += _why_safe(facts, cell)
     if not found.decided:
         said += _open_to(found)
     said += _lost(found, cell)
-    said += _exclusions(facts)
+    said += exclusions(facts)
     return said
 
 
@@ -153,18 +110,6 @@ def _lost(found: Decision[StudyFacts], cell: Cell) -> list[str]:
     return said + [f"Eliminated, as {score} is lost: {facts.labels(lost)}."] * bool(lost)
 
 
-def reasons_of_scores(facts: StudyFacts) -> list[str]:
-    """Return how the score of each configuration compares with the baseline's."""
-    words = {"safe": "kept", "worse": "lost"}
-    said = [
-        f"{facts.label(cell)}: {_score_of(facts, cell) or 'not known'} "
-        f"({words.get(verdict, verdict)})."
-        for cell in compared_by_score(facts)
-        for verdict in [verdict_of_score(facts, cell)]
-    ]
-    return said + _exclusions(facts)
-
-
 def check(facts: StudyFacts) -> list[str]:
     """Return what the A/A control says of the measurement of time, and what follows."""
     if not facts.asks_time:
@@ -193,8 +138,8 @@ def _kept(facts: StudyFacts) -> str:
     return within_margin(margin, scoring.mark, scoring.better, facts.label(PLAIN))
 
 
-def _exclusions(facts: StudyFacts) -> list[str]:
-    """Why configurations are left out, but for those that do another one's work: see `check`."""
+def exclusions(facts: StudyFacts) -> list[str]:
+    """Return why configurations are left out, but for those that do another one's work."""
     why = {cell: facts.excluded(cell) for cell in facts.cells}
     said = []
     for cell, reason in why.items():
@@ -210,10 +155,6 @@ def _exclusions(facts: StudyFacts) -> list[str]:
     return said
 
 
-def _with_interval(speed: Compared) -> str:
-    return f"{speed.value:.2f}{speed.interval and f' ({speed.interval})'}"
-
-
 def _uncertainty(found: Estimate, unit: str) -> str:
     of = counted(found.n, unit)
     if found.low is None or found.high is None or not found.mean:
@@ -225,31 +166,19 @@ def _uncertainty(found: Estimate, unit: str) -> str:
     return f"{of}, 95 % interval {shown}"
 
 
-def _score_of(facts: StudyFacts, cell: Cell) -> str | None:
-    """A configuration's score beside the baseline's, None where it is not known."""
-    unit = facts.group.scoring.mark
-    if cell == PLAIN:
-        mean = estimate(facts.scores.get(PLAIN, {})).mean
-        return None if mean is None else with_unit(score_text(mean, unit), unit)
-    safety = facts.safety(cell)
-    if safety is None or safety.difference is None:
-        return None
-    text = difference_with_unit(safety.difference, unit)
-    if safety.low is None or facts.safe[cell] != "safe" or safety.difference == safety.low == 0:
-        return text
+def _why_safe(facts: StudyFacts, cell: Cell) -> list[str]:
+    """How far a score that is kept is from the baseline's, and what loss of it is ruled out."""
+    safety, unit = facts.safety(cell), facts.group.scoring.mark
+    if safety is None or safety.difference is None or safety.low is None:
+        return []
+    said = f"{capitalized(facts.group.score)}: {difference_with_unit(safety.difference, unit)}"
     bound = facts.group.scoring.sign * safety.low
-    if bound >= 0:
-        return f"{text}; no loss"
-    limit = difference(-bound, unit).lstrip("+")
-    return f"{text}; a loss above {limit} is ruled out"
-
-
-def _why_safe(facts: StudyFacts, cell: Cell) -> str:
-    unit = unit_of_difference(facts.group.scoring.mark)
-    allowed = with_unit(f"{facts.settings.margin:g}", unit)
-    seeds = (safety := facts.safety(cell)) and counted(safety.n, "seed")
-    score = f"{capitalized(facts.group.score)}: {_score_of(facts, cell)}"
-    return f"{score} ({seeds}; up to {allowed} would be allowed)."
+    if bound < 0:
+        said += f"; a loss above {difference(-bound, unit).lstrip('+')} is ruled out"
+    elif safety.difference:
+        said += "; no loss"
+    allowed = with_unit(f"{facts.settings.margin:g}", unit_of_difference(unit))
+    return [f"{said} ({counted(safety.n, 'seed')}; up to {allowed} would be allowed)."]
 
 
 def _loss(facts: StudyFacts, cell: Cell) -> str:

@@ -27,8 +27,7 @@ def answer(facts: StudyFacts, steps: NextSteps) -> Answer:
         return Answer(
             leads.lead_of_scores(facts),
             facts.scores_decided,
-            chips=reasons.chips_of_scores(facts),
-            reasons=reasons.reasons_of_scores(facts),
+            reasons=reasons.exclusions(facts),
             surer=more,
         )
     return Answer(
@@ -36,7 +35,6 @@ def answer(facts: StudyFacts, steps: NextSteps) -> Answer:
         found.decided,
         found.named,
         found.chance if found.decided else None,
-        reasons.chips(found),
         reasons.reasons(found),
         surer=more,
     )

@@ -15,7 +15,6 @@ from ninefold.answer.grouping import groups
 from ninefold.answer.leads import lead
 from ninefold.answer.next_steps import NextSteps
 from ninefold.answer.notes import notes
-from ninefold.answer.reasons import chips
 from ninefold.answer.reasons import reasons as reasons_of
 from ninefold.answer.rounds import is_unfinished
 from ninefold.answer.runs import Point, Run
@@ -194,7 +193,7 @@ def test_the_answer_says_which_configuration_and_why(seconds, accuracy, changes,
     assert found.decided is (not said.startswith("Not decided"))
     assert bool(found.unscored) is not found.decided  # as only scores are open here
     rivals = found.decided and len(found.candidates) > 1
-    assert ("confidence" in [chip.name for chip in chips(found)]) is rivals
+    assert ("% confidence." in " ".join(reasons_of(found))) is rivals
 
 
 def test_a_copy_that_alone_was_measured_is_compared_with_nothing():
@@ -215,10 +214,7 @@ def test_whole_runs_answer_on_scores_and_claim_nothing_on_times():
     answer = answer_of(whole(runs_of({NONE: 5.0, NONE_AUTOCAST: 4.0, DP: 5.0, DDP: 3.0})))
     assert answer.lead == "All 2 other configurations keep accuracy."
     assert (answer.cell, answer.chance, answer.train) == (None, None, None)
-    assert ("times", "not interleaved: no verdict") in [
-        (chip.name, chip.text) for chip in answer.chips
-    ]
-    assert not any("s per epoch" in reason for reason in answer.reasons)
+    assert answer.reasons == []
     assert any(
         "not interleaved: study.ask=[time] compares speed" in said for said in answer.caveats
     )
@@ -234,7 +230,7 @@ def test_what_is_not_decided_has_no_confidence_and_no_command_that_trains():
     answer = answer_of(runs)
     assert answer.lead == "Not decided: 3 of 3 configurations may be the fastest."
     assert (answer.decided, answer.chance, answer.train) == (False, None, None)
-    assert [chip.name for chip in answer.chips] == ["still possible", "fastest so far"]
+    assert not any("confidence" in reason for reason in answer.reasons)
 
 
 def test_what_all_that_may_be_the_fastest_share_is_named_before_the_rest_is_decided():

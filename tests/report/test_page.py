@@ -29,7 +29,7 @@ UNNAMED = """() => {
     ...all("th").filter(it => !it.textContent.trim()).map(() => "empty heading"),
     ...all("svg:not([role=img][aria-label])").map(() => "unnamed picture"),
     ...all(".scroll:not([tabindex][aria-label])").map(() => "unnamed scrolling box"),
-    ...all(".word, .chips dt").filter(it => !/[a-z]{2}/.test(it.textContent)).map(() => "no word"),
+    ...all(".word").filter(it => !/[a-z]{2}/.test(it.textContent)).map(() => "no word"),
     ...ids.filter((id, i) => ids.indexOf(id) < i).map(id => "twice: " + id),
   ]; }"""
 # Texts of a plot that lie over each other.

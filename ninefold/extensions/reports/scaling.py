@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ninefold.answer.answer import Answer, AnswerTable, Chip, Compared
+from ninefold.answer.answer import Answer, AnswerTable, Compared
 from ninefold.answer.cell import PLAIN, Cell
 from ninefold.answer.fields import word
 from ninefold.answer.study_facts import StudyFacts
@@ -92,14 +92,8 @@ def answer(recording: Recording, facts: StudyFacts) -> Answer | None:
     _, best = max(several, key=lambda each: each[0], default=(0.0, None))
     if best is None or best.speedup is None:
         return Answer(UNKNOWN, False, reasons=reasons, table=table)
-    chips = []
-    if best.speedup.low is not None:
-        of = f"{facts.label(best.cell)}, speedup over {facts.label(best.base)}"
-        state = "good" if best.speedup.low > 1 else "even"
-        text = f"{best.speedup.value:.2f} ({_interval(best.speedup, facts)})"
-        chips = [Chip(of, text, state)]
     lead, named = _lead(best, best.speedup, kind, len({each.base.amp for each in found}) > 1)
-    return Answer(lead, named is not None, named, chips=chips, reasons=reasons, table=table)
+    return Answer(lead, named is not None, named, reasons=reasons, table=table)
 
 
 def _direction(found: Sequence[Series], kind: str) -> str:

@@ -11,7 +11,6 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from ninefold.answer.fields import GLYPHS
 from ninefold.numbers import capitalized, typeset
 from ninefold.report.render import sections
 from ninefold.report.render.figures import plot
@@ -33,7 +32,6 @@ def page(report: Report) -> str:
         **_shown(report),
         environment=json.dumps(environment, indent=2, ensure_ascii=False, default=str),
         phases=PHASES,
-        glyphs=GLYPHS,
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
     )
 
