@@ -193,7 +193,14 @@ def test_a_report_of_one_seed_claims_no_score_and_tells_rows_with_fewer_rounds(t
     assert "Each accuracy is of one seed: whether a configuration keeps it is open" in text
     assert "kept |" not in text
     assert "times are of 3 to 8 rounds in turns" in text
-    assert "equal | " not in text.partition("## Every pair")[2]  # no interval, so no row
+
+
+def test_every_pair_is_compared_by_time_and_a_score_with_the_baselines_alone():
+    _, _, below = report_text(recording("nine_way")).partition("## Every pair")
+    pairs, _, _ = below.partition("\n## ")
+    assert pairs.count(" | 12 ") == 15
+    assert "accuracy" not in pairs
+    assert "## Every pair" not in report_text(recording("camvid_cpu", "*_scores"))
 
 
 def test_what_makes_a_precision_slow_is_to_be_kept_in_mind_and_told_once(tmp_path):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from ninefold.answer.answer import Answer
 from ninefold.answer.cell import Cell
@@ -17,18 +16,15 @@ from ninefold.errors import one_line
 from ninefold.numbers import (
     MISSING,
     between,
-    capitalized,
     chance,
     counted,
     decimals_of,
-    difference,
     in_words,
     number,
     plural,
     score_text,
     small,
     three_digits,
-    unit_of_difference,
 )
 from ninefold.report.render.figures import Bar, Plot, phases, plot
 from ninefold.report.render.results import about, ordered, results, table_of_answer
@@ -36,7 +32,6 @@ from ninefold.report.render.tables import NONE, Table, Texts, filled, table_of
 from ninefold.report.tree import CellReport, Group, Note, Report
 from ninefold.result import TIMING
 from ninefold.score import PHASES, SCORE
-from ninefold.stats.verdicts import Difference, Pair
 
 _NUMERICS = {
     SAME: Word("the same", "good"),
@@ -222,65 +217,39 @@ def _numerics(group: Group) -> Section | None:
 
 
 def _pairs(group: Group) -> Section | None:
-    """Every pair of configurations that do work of their own."""
-    settings, unit = group.settings, "rounds" if group.timing_rounds else "seeds"
-    score = f"{group.score}, {in_words('difference', unit_of_difference(group.unit))}"
-    found, points, own = group.comparison, partial(difference, unit=group.unit), _own(group)
-    seconds = [pair for pair in found.seconds if {pair.first, pair.second} <= own]
-    scores = [pair for pair in found.score if {pair.first, pair.second} <= own]
-    tables = [
-        _pair_table(group, seconds, three_digits, "speedup", unit),
-        _pair_table(group, scores, points, score, "seeds"),
+    """How the times of each two configurations compare that do work of their own."""
+    settings, own = group.settings, _own(group)
+    pairs = [pair for pair in group.comparison.seconds if {pair.first, pair.second} <= own]
+    rows: list[Texts] = [
+        [
+            _label(group, pair.second),
+            _label(group, pair.first),
+            Field(
+                three_digits(pair.speedup),
+                between(pair.low, pair.high, three_digits, ""),
+                word(pair.verdict),
+            ),
+            chance(pair.adjusted),
+            pair.rounds,
+        ]
+        for pair in pairs
+        if pair.speedup is not None and pair.low is not None
     ]
-    tables = [table for table in tables if table.rows]
+    if not rows:
+        return None
     about = (
         "The first of two is compared with the second. The verdict and p, of a difference, are of "
         f"all pairs tested together (Holm), at a level of {small(100 * settings.level)} % over the "
         "whole study; an interval is of its pair alone, extended to no difference where the "
         "verdict is open. “The same” has a test of its own."
     )
-    finding = "; ".join(
-        f"{sum(verdict in shown for verdict in verdicts)} of {len(verdicts)} differ in {what}"
-        for what, pairs, shown in (
-            ("time", seconds, ("faster", "slower")),
-            (group.score, scores, ("better", "worse")),
-        )
-        if (verdicts := [pair.verdict for pair in pairs])
-    )
-    if not tables:
-        return None
-    if None in [*(pair.low for pair in seconds), *(pair.low for pair in scores)]:
-        about += " Pairs of too few seeds or rounds for an interval are left out."
-    return Section("pairs", "Every pair", about, tables=tables, finding=finding)
-
-
-def _pair_table(
-    group: Group,
-    pairs: Sequence[Pair] | Sequence[Difference],
-    show: Callable[[float], str],
-    what: str,
-    unit: str,
-) -> Table:
-    """A table of pairs by their speedups, or by their scores."""
-    rows: list[Texts] = []
-    for pair in pairs:
-        if pair.low is not None:
-            if isinstance(pair, Pair):
-                value, count = pair.speedup, pair.rounds
-            else:
-                value, count = pair.difference, pair.n
-            found = MISSING if value is None else show(value)
-            rows.append(
-                [
-                    _label(group, pair.second),
-                    _label(group, pair.first),
-                    Field(found, between(pair.low, pair.high, show, ""), word(pair.verdict)),
-                    chance(pair.adjusted),
-                    count,
-                ]
-            )
-    titles = (f"{what} ({group.settings.confidence:.3g} % interval)", "p", unit)
-    return filled(table_of(capitalized(what), [_NAME, "compared with"], titles, rows))
+    if len(rows) < len(pairs):
+        about += " Pairs of too few rounds for an interval are left out."
+    titles = (f"speedup ({settings.confidence:.3g} % interval)", "p", "rounds")
+    table = filled(table_of("Speedups", [_NAME, "compared with"], titles, rows))
+    differ = sum(pair.verdict in ("faster", "slower") for pair in pairs)
+    finding = f"{differ} of {len(pairs)} differ in time"
+    return Section("pairs", "Every pair", about, tables=[table], finding=finding)
 
 
 def _notes(report: Report, notes: Sequence[Note]) -> Section:
