@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
 
 from ninefold.answer.cell import BASELINE, Cell, plainness, position
 from ninefold.answer.measures import SECONDS
@@ -18,7 +17,6 @@ from ninefold.tables import grid, plain
 
 COPY = "copy"  # the style of a configuration that does another one's work
 GAP = 2  # spaces between columns on a console
-FIGURES = 21  # characters that the figures of a configuration take there: `0.0823 s 1.00× 98.89%`
 
 
 @dataclass(frozen=True)
@@ -43,9 +41,10 @@ class Entry:
         return [text for text in (self.seconds, self.speed, self.score) if text]
 
     @property
-    def copies(self) -> bool:
-        """Whether it does another one's work: that stands first, its figures are small."""
-        return self.style == COPY
+    def lines(self) -> tuple[str, str]:
+        """Its figures and its note on a console; without figures the note comes first."""
+        figures = " ".join(self.figures).replace(" %", "%")
+        return (figures, self.note) if figures else (self.note, "")
 
 
 @dataclass(frozen=True)
@@ -117,21 +116,16 @@ def _entries(group: Group) -> Iterator[tuple[Cell, Entry]]:
         )
     for copy, base in group.untimed.items():
         if copy not in [each.cell for each in group.cells]:
-            yield copy, Entry(note=_as(copy, base), style=COPY)
+            yield copy, Entry(note=_as(base), style=COPY)
 
 
 def _note(cell: CellReport, group: Group) -> str:
     base = cell.repeats or group.untimed.get(cell.cell)
-    if base is not None:
-        return _as(cell.cell, base)
-    return reason(cell) or "use this" * (cell.against == "named")
+    return _as(base) if base else reason(cell) or "use this" * (cell.against == "named")
 
 
-def _as(cell: Cell, base: Cell) -> str:
-    """Whose work a configuration does, and why."""
-    why = ["one device"] * (cell.strategy != base.strategy)
-    why += ["scaler not needed"] * (cell.amp != base.amp)
-    return f"as {base.strategy}, {base.amp}: {', '.join(why)}"
+def _as(base: Cell) -> str:
+    return f"as {base.strategy}, {base.amp}"
 
 
 def markdown_matrix(found: Matrix) -> str:
@@ -139,11 +133,8 @@ def markdown_matrix(found: Matrix) -> str:
 
     def text(entry: Entry) -> str:
         figures = " · ".join(entry.figures)
-        if entry.copies:
-            said = [f"{entry.note}{f' ({figures})' if figures else ''}"]
-        else:
-            said = [f"**{figures}**" if entry.style == "named" else figures, entry.note]
-        return "; ".join(filter(None, said))
+        shown = f"**{figures}**" if entry.style == "named" else figures
+        return "; ".join(filter(None, [shown, entry.note]))
 
     rows = [[plain(name), *(plain(text(entry)) for entry in row)] for name, row in found.rows]
     return grid(["strategy", *map(plain, found.columns)], rows)
@@ -152,33 +143,14 @@ def markdown_matrix(found: Matrix) -> str:
 def matrix_lines(found: Matrix, width: int) -> list[str]:
     """Return the matrix as lines of text, of so many characters at most: columns that do not fit
     follow below the others."""
-    head = max(len(name) for name, _ in found.rows)
-    most = max(1, (width - head) // (GAP + FIGURES))
+    rows = [["", *found.columns]]
+    for name, entries in found.rows:
+        first, second = zip(*(entry.lines for entry in entries), strict=True)
+        rows += [[name, *first], ["", *second]]
+    head, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    most = max(1, (width - head) // (GAP + max(widths)))
     said = textwrap.wrap(found.about, width)
-    for start in range(0, len(found.columns), most):
-        said += _block(found, slice(start, start + most), head, width)
+    for start in range(1, len(found.columns) + 1, most):
+        block = [[row[0], *row[start : start + most]] for row in rows]
+        said += aligned([row for row in block if any(row)])
     return said
-
-
-def _block(found: Matrix, part: slice, head: int, width: int) -> list[str]:
-    """The lines of some columns."""
-    columns = found.columns[part]
-    room = (width - head) // len(columns) - GAP
-    rows = [("", [textwrap.wrap(title, room) for title in columns])]
-    rows += [(name, [_text(entry, room) for entry in row[part]]) for name, row in found.rows]
-    lines = [
-        ["" if count else name, *texts]
-        for name, cells in rows
-        for count, texts in enumerate(zip_longest(*cells, fillvalue=""))
-    ]
-    return aligned(lines)
-
-
-def _text(entry: Entry, room: int) -> list[str]:
-    """The lines of one entry; a figure is not broken."""
-    figures = " ".join(text.replace(" ", "\0") for text in entry.figures)
-    note = entry.note if len(entry.note) <= room else entry.note.replace(": ", ":\n")
-    said = [note, f"({figures})" * bool(figures)] if entry.copies else [figures, note]
-    lines = [line for text in said for line in text.splitlines()]
-    short = [line.replace("\0%", "%").replace(" %", "%") for line in lines]
-    return [part.replace("\0", " ") for line in short for part in textwrap.wrap(line, room)]
