@@ -11,7 +11,7 @@ import pytest
 
 from ninefold import report
 from ninefold.errors import ConfigError
-from ninefold.report.render.templates import figure, report_text
+from ninefold.report.render.templates import figure, page, report_text
 from tests.report.made import (
     ROOT,
     built,
@@ -193,6 +193,14 @@ def test_a_report_of_one_seed_claims_no_score_and_tells_rows_with_fewer_rounds(t
     assert "Each accuracy is of one seed: whether a configuration keeps it is open" in text
     assert "kept |" not in text
     assert "times are of 3 to 8 rounds in turns" in text
+
+
+@pytest.mark.parametrize("study", ["nine_way", "larger_batch"])
+def test_the_page_and_report_md_have_the_same_sections_in_the_same_order(study):
+    found = recording(study)
+    headings = re.findall(r"<h[123][^>]*>(.*?)</h", page(found))
+    assert headings == re.findall(r"^#+ (.*)$", report_text(found), re.MULTILINE)
+    assert len(headings) > 9
 
 
 def test_every_pair_is_compared_by_time_and_a_score_with_the_baselines_alone():

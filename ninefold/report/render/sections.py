@@ -46,8 +46,8 @@ class Section:
     """A part of a report.
 
     about: what it shows. points: sentences. plot, bars: what is drawn. tables: with a heading each
-        where there are several. folded: whether it is, on the page. finding: what it shows in a
-        few words, for who does not unfold it.
+        where there are several. commands, code: to be copied. folded: whether it is, on the page.
+        finding: what it shows in a few words, for who does not unfold it.
     """
 
     id: str
@@ -57,8 +57,27 @@ class Section:
     plot: Plot | None = None
     bars: Sequence[Bar] = ()
     tables: Sequence[Table] = ()
+    commands: Sequence[str] = ()
+    code: str = ""
     folded: bool = True
     finding: str = ""
+
+
+def of_next(report: Report) -> list[Section]:
+    """Return the sections on what to do next: train with the answer, or make it surer."""
+    answer = report.answer
+    if answer.train:
+        about, train = " ".join(answer.trains), [answer.train]
+        said = [Section("train", "Train with it", about, commands=train, folded=False)]
+        if own := answer.settings:
+            title, code = "The same in your own loop", "\n".join(own.code)
+            about = f"Not the same: {' '.join(own.differs)}" if own.differs else ""
+            said += [Section("own", title, about, commands=[own.run], code=code, folded=False)]
+        return said
+    if (more := answer.surer) is None:
+        return []
+    about = f"{more.text} It takes {more.takes}." if more.takes else more.text
+    return [Section("surer", "To be surer", about, commands=[more.command], folded=False)]
 
 
 def of_answer(report: Report) -> list[Section]:
@@ -87,10 +106,14 @@ def of_group(group: Group, report: Report) -> list[Section]:
     return [section for section in said if section is not None]
 
 
-def of_study(report: Report, shown: int) -> list[Section]:
-    """Return the sections on the whole study. shown: groups that have their own."""
+def of_study(report: Report, shown: int, environment: str) -> list[Section]:
+    """Return the sections on the whole study.
+
+    shown: groups that have their own. environment: what the runs were made with, as JSON.
+    """
     notes = [note for note in report.notes if note.text not in report.answer.caveats]
-    return [*([_notes(report, notes)] if notes else []), _runs(report, shown)]
+    said = [_notes(report, notes)] if notes else []
+    return [*said, _runs(report, shown), _conditions(report, environment)]
 
 
 def _score_and_unit(found: Sequence[Group]) -> tuple[str, str]:
@@ -286,6 +309,19 @@ def _runs(report: Report, shown: int) -> Section:
     titles = ("seed", "round", "s/epoch", in_words(score, unit))
     table = table_of("Every run", ["run", _NAME, "status"], titles, rows)
     return Section("runs", "Runs", about, points, tables=[table], finding=finding)
+
+
+def _conditions(report: Report, environment: str) -> Section:
+    files = ["report.json, runs.csv and environment.json are in the same folder"]
+    about = " · ".join(report.conditions + (files if environment else []))
+    return Section(
+        "conditions-of-runs",
+        "Conditions",
+        about,
+        commands=[report.command] if report.command else [],
+        code=environment,
+        finding=report.machine,
+    )
 
 
 def _ended(run: Run) -> str:

@@ -29,8 +29,7 @@ def page(report: Report) -> str:
     environment = {key: value for key, value in report.environment.items() if key not in left_out}
     return _render(
         "report.html.j2",
-        **_shown(report),
-        environment=json.dumps(environment, indent=2, ensure_ascii=False, default=str),
+        **_shown(report, json.dumps(environment, indent=2, ensure_ascii=False, default=str)),
         phases=PHASES,
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
     )
@@ -52,11 +51,12 @@ def figure(report: Report) -> str | None:
     return re.sub(r"var\(--\w+, (#\w+)\)", r"\1", text)  # not all programs know CSS variables
 
 
-def _shown(report: Report) -> dict[str, Any]:
+def _shown(report: Report, environment: str = "") -> dict[str, Any]:
     """What report.html and report.md show: sections in their order, and other groups as parts.
 
     First is the group of the answer, then those with the most runs, sorted by their conditions.
-    A table of an answer by value stands for those of all groups.
+    A table of an answer by value stands for those of all groups. environment: as JSON; empty where
+    it is not shown.
     """
     by_value = sections.answer_table(report.answer) if report.answer.by_value else None
     rest = sorted(report.groups[1:MAX_SHOWN], key=lambda group: group.order)
@@ -64,13 +64,15 @@ def _shown(report: Report) -> dict[str, Any]:
     found = [sections.of_group(group, report) for group in groups]
     drawn = [matrix(group) for group in groups]
     first = found[0] if found else []
+    answer = [*first[:1], *sections.of_answer(report), *first[1:]]
+    shown = len(report.groups if by_value else groups)
     return {
         "report": report,
         "by_value": by_value,
         "matrix": drawn[0] if drawn else None,
-        "sections": [*first[:1], *sections.of_answer(report), *first[1:]],
+        "sections": sections.of_next(report) + answer,
         "parts": list(zip(groups, drawn, found, strict=True))[1:],
-        "study": sections.of_study(report, len(report.groups if by_value else groups)),
+        "study": sections.of_study(report, shown, environment),
     }
 
 
