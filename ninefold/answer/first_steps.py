@@ -60,8 +60,8 @@ def summarize(rows: Sequence[Row], runs: Sequence[Run]) -> Numerics | None:
 
 def _cell(cell: Cell, members: Sequence[tuple[Run, list[Row]]]) -> CellNumerics:
     firsts = [found[0] for _, found in members]
-    judged = [_judge(run, found[0]) for run, found in members]
-    verdict, sentence = max(judged, key=lambda pair: (SAME, WITHIN, OTHER).index(pair[0]))
+    judged = [(*_judge(run, found[0]), found[0].cosine) for run, found in members]
+    verdict, sentence, _ = max(judged, key=_how_wrong)
     ratios = (row.update_ratio for row in firsts if row.update_ratio is not None)
     return CellNumerics(
         cell=cell,
@@ -74,6 +74,12 @@ def _cell(cell: Cell, members: Sequence[tuple[Run, list[Row]]]) -> CellNumerics:
         sentence=sentence,
         by_design=verdict == OTHER and all(_by_design(run, found[0]) for run, found in members),
     )
+
+
+def _how_wrong(judged: tuple[str, str, float | None]) -> tuple[int, float]:
+    """What sorts a run by its verdict, then by its cosine: the sentence is of the worst one."""
+    verdict, _, cosine = judged
+    return (SAME, WITHIN, OTHER).index(verdict), math.inf if cosine is None else -cosine
 
 
 def _by_design(run: Run, first: Row) -> bool:
@@ -97,10 +103,7 @@ def _judge(run: Run, first: Row) -> tuple[str, str]:
     if wrong:
         return OTHER, wrong
     precision = run.dtype if short else "TF32"
-    return WITHIN, (
-        f"The gradient of the first step has a cosine of {_text(first.cosine)} with "
-        f"none, fp32's: what {precision} rounds away."
-    )
+    return WITHIN, f"The gradient of the first step differs by what {precision} rounds away."
 
 
 def _wrong(run: Run, first: Row, allowed: Tolerance) -> str | None:
@@ -118,15 +121,15 @@ def _wrong(run: Run, first: Row, allowed: Tolerance) -> str | None:
             f"{flushed:.1%} of its gradient is zero where none, fp32's is not: it underflows in "
             f"{run.dtype}."
         )
-    if (elsewhere or loss > allowed.loss) and (parts := _parts_of_batch_norm(run, first)):
-        return (
-            f"From the same weights its first loss is {loss:.1%} off (cosine of the gradients "
-            f"{_text(cosine)}): {parts}."
-        )
     gradient, update = first.gradient_ratio, first.update_ratio
     sized = any(of is not None and _off(of) > allowed.ratio for of in (gradient, update))
     if not (elsewhere or loss > allowed.loss or sized):
         return None
+    if _by_design(run, first):
+        return (
+            f"From the same weights its first loss is {loss:.1%} off (cosine of the gradients "
+            f"{_text(cosine)}): {_parts_of_batch_norm(run)}."
+        )
     return (
         f"From the same weights its first loss is {loss:.1%} off, its gradient has a cosine of "
         f"{_text(cosine)} with none, fp32's and is {_text(gradient)} times as large, its update "
@@ -134,17 +137,14 @@ def _wrong(run: Run, first: Row, allowed: Tolerance) -> str | None:
     )
 
 
-def _parts_of_batch_norm(run: Run, first: Row) -> str | None:
-    """Return how batch norm takes its statistics over parts of a batch; None if it does not."""
-    if not first.batch_norm:
-        return None
-    for name, count in (("replica", run.replicas), ("chunk", run.chunks)):
-        if (count or 1) > 1:
-            return (
-                f"batch norm takes the mean and variance of each {name}'s own part of a batch, of "
-                f"which there are {count}"
-            )
-    return None
+def _parts_of_batch_norm(run: Run) -> str:
+    """How batch norm takes its statistics over parts of a batch."""
+    replicated = (run.replicas or 1) > 1
+    part, count = ("replica", run.replicas) if replicated else ("chunk", run.chunks)
+    return (
+        f"batch norm takes the mean and variance of each {part}'s own part of a batch, of which "
+        f"there are {count}"
+    )
 
 
 def _off(ratio: float) -> float:

@@ -133,7 +133,17 @@ def test_batch_norm_of_parts_is_by_design_unless_more_is_wrong(run, size, by_des
     content = arrays()
     batch_norm(content)
     content["updates"] *= size
-    assert judged(tmp_path, run, content).by_design is by_design
+    entry = judged(tmp_path, run, content)
+    assert entry.by_design is by_design
+    assert ("batch norm takes the mean and variance" in entry.sentence) is by_design
+
+
+def test_batch_norm_explains_a_gradient_of_another_size_alone(tmp_path):
+    content = {**arrays(), "batch_norm": np.array(True)}
+    content["gradients"] *= 1.1
+    entry = judged(tmp_path, DDP, content)
+    assert (entry.verdict, entry.by_design) == (OTHER, True)
+    assert "batch norm takes the mean and variance" in entry.sentence
 
 
 def test_a_cell_is_as_wrong_as_the_worst_of_its_runs(tmp_path):
@@ -148,6 +158,19 @@ def test_a_cell_is_as_wrong_as_the_worst_of_its_runs(tmp_path):
     entry = found.rows[1]
     assert (str(entry.cell), entry.verdict) == ("ddp-fp32", OTHER)
     assert entry.update_ratio == pytest.approx(2)
+
+
+def test_the_sentence_on_a_cell_is_of_the_seed_whose_cosine_is_shown(tmp_path):
+    runs = [replace(run, folder=f"{run.folder}{seed}", seed=seed)
+            for seed in (0, 1) for run in (RUN, DDP, CAST)]  # fmt: skip
+    changes = {"ddp0": other_rate, "ddp1": other_examples, "cast0": rounded, "cast1": rounded}
+    for run in runs:
+        content = arrays()
+        changes.get(run.folder, rounded_less)(content)
+        write(tmp_path, run, content)
+    _, cast, ddp = summarize(rows(tmp_path, runs), runs).rows
+    assert f"a cosine of {ddp.cosine:.4f}".rstrip("0") in ddp.sentence
+    assert cast.sentence == "The gradient of the first step differs by what float16 rounds away."
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
