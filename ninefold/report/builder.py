@@ -33,7 +33,7 @@ def build(recording: Recording, found: Sequence[StudyFacts], typed: str | None =
     """
     runs, sweep, environment = recording.runs, recording.sweep, recording.environment
     by_conditions = groups(runs)
-    compares = _other_answer(recording, found) is None
+    answer, compares = answer_of(recording, found, typed)
     return Report(
         version=VERSION,
         title=title(environment),
@@ -41,7 +41,7 @@ def build(recording: Recording, found: Sequence[StudyFacts], typed: str | None =
         command=None if sweep.command is None else one_line(sweep.command),
         conditions=[one_line(phrase) for phrase in conditions(runs, environment)],
         machine=machine(runs, environment),
-        answer=answer_of(recording, found, typed),
+        answer=answer,
         groups=[
             describe(decide(facts), by_conditions.index(facts.group), compares, recording.points)
             for facts in found
@@ -67,10 +67,12 @@ def _other_answer(recording: Recording, found: Sequence[StudyFacts]) -> Answer |
 
 def answer_of(
     recording: Recording, found: Sequence[StudyFacts], typed: str | None = None
-) -> Answer:
-    """Return the answer, with what limits it and the command that trains. typed: as of `build`."""
+) -> tuple[Answer, bool]:
+    """Return the answer, with what limits it and the command that trains; and whether it says which
+    configuration is the fastest. typed: as of `build`.
+    """
     if not found:
-        return Answer("No answer yet: no run counts.", False)
+        return Answer("No answer yet: no run counts.", False), True
     first, steps = found[0], recording.next_steps
     other = _other_answer(recording, found)
     answer, by_value = other or study.answer(first, steps), other and other.by_value
@@ -83,11 +85,11 @@ def answer_of(
     if other and not other.decided and not by_value:
         answer = replace(answer, surer=other.surer or steps.of_time(first))
     cell = answer.cell
-    if not (answer.decided or by_value) or not isinstance(cell, Cell):
-        return answer
-    train = train_command(recording, cell, typed)
-    said = trains(first) if train and recording.folder else []
-    return replace(answer, train=train, trains=said, settings=settings(first, cell))
+    if (answer.decided or by_value) and isinstance(cell, Cell):
+        train = train_command(recording, cell, typed)
+        said = trains(first) if train and recording.folder else []
+        answer = replace(answer, train=train, trains=said, settings=settings(first, cell))
+    return answer, other is None
 
 
 def _notes(runs: Sequence[Run]) -> list[Note]:

@@ -129,7 +129,7 @@ def _derive(recording: Recording, target: Path, most: int | None, resumes: bool)
     if picture := figure(report):
         write_text(target / "figure.svg", picture)
     write_text(target / "report.html", page(report))
-    answer = answer_of(recording, found, typed_in(Path.cwd()))
+    answer, _ = answer_of(recording, found, typed_in(Path.cwd()))
     answer = replace(answer, surer=None) if resumes else answer
     shown = console_text(replace(report, answer=answer), target / "report.html", most)
     return Written(shown, answer)

@@ -12,6 +12,7 @@ import pytest
 from ninefold import Answer, report
 from ninefold.answer import study
 from ninefold.answer.cell import Cell
+from ninefold.extensions.reports import answer
 from ninefold.extensions.reports.sweep import _timings
 from ninefold.report.tree import Report
 from ninefold.stats.verdicts import Timings
@@ -68,6 +69,17 @@ def test_values_whose_gpu_waits_for_its_host_are_compared_by_their_stretches() -
     assert look.seconds == {"width=8": {0: 1.0}, "width=16": {0: 1.0}}
     assert look.stretches == {"width=8": {0: 0.9}, "width=16": {0: 0.5}}
     assert look.waits == ["width=8"]
+
+
+def test_a_report_asks_an_extension_once_for_its_files_and_once_for_the_console(
+    tmp_path, monkeypatch
+):
+    asked, judge = [], answer.answer
+    monkeypatch.setattr(answer, "answer", lambda *given: asked.append(1) or judge(*given))
+    found = built(recorded(swept(tmp_path)))
+    assert (found.answer.by_value is not None, len(asked)) == (True, 1)
+    report.write(tmp_path)
+    assert len(asked) == 1 + 2
 
 
 def test_with_several_seeds_each_value_has_a_verdict_against_the_best(tmp_path):
