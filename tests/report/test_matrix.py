@@ -9,6 +9,7 @@ import pytest
 from ninefold import report
 from ninefold.report.render.console import CONSOLE_WIDTH
 from ninefold.report.render.matrix import COPY, matrix, matrix_lines
+from ninefold.report.render.results import results
 from tests.report.made import ROOT, built, recorded, recording, result, sweep
 
 NINE = ROOT / "experiments" / "nine_way" / "2026-11-25_xeon-2-cores"
@@ -60,6 +61,13 @@ def test_a_configuration_that_repeats_another_has_its_figures_and_says_of_which(
     assert entries["none", "scaler"].note == "scaler not needed"
     assert entries["none", "fp32"].note == "use this"
     assert entries["ddp", "fp32"].note == ""
+
+
+def test_it_counts_the_scores_that_the_results_show_and_no_copies():
+    group = recording("landmarks3d").groups[0]
+    assert "kept by 3 of 5: " in matrix(group).about
+    kept = [field.word.text for row in results(group).rows for field in row if field.word]
+    assert (kept.count("kept"), len(group.shown)) == (3, 1 + 5)
 
 
 def test_one_that_was_not_timed_as_time_was_short_has_its_place(tmp_path):

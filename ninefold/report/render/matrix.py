@@ -84,8 +84,11 @@ def _about(group: Group) -> str:
 
 
 def _kept(group: Group) -> str:
-    """How many configurations are shown to keep the score; nothing where none was compared."""
-    safe = [test.verdict == "safe" for test in group.comparison.safety]
+    """How many of those in the results are shown to keep the score; nothing where none was
+    compared.
+    """
+    own = [cell.cell for cell in group.shown]
+    safe = [test.verdict == "safe" for test in group.comparison.safety if test.cell in own]
     if not safe:
         return ""
     margin = within_margin(group.settings.margin, group.unit, group.better, BASELINE)
