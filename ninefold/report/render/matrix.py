@@ -84,9 +84,7 @@ def _about(group: Group) -> str:
 
 
 def _kept(group: Group) -> str:
-    """How many of those in the results are shown to keep the score; nothing where none was
-    compared.
-    """
+    """How many of the results are shown to keep the score; nothing where none was compared."""
     own = [cell.cell for cell in group.shown]
     safe = [test.verdict == "safe" for test in group.comparison.safety if test.cell in own]
     if not safe:
