@@ -159,6 +159,7 @@ class Entry(NamedTuple):
 
 Key = tuple[str, str]  # phase and name
 Table = dict[Key, Entry]
+SCALE = ("scale", "scale")  # the key of a GradScaler's
 Pair = tuple[Entry | None, Entry | None]
 
 
@@ -267,10 +268,10 @@ def table(ranks: Sequence[Rank]) -> Table:
             key, entry, summed = (phase, name), Entry(dtype, rows, *numbers), PHASES[phase].summed
             if key not in found and (number == 0 or summed):
                 found[key] = entry
-            elif summed:
-                found[key] = found[key].plus(entry)
+            elif summed:  # its place is that of its last call, which comes after what it is fed
+                found[key] = found.pop(key).plus(entry)
     if loss := found.get(("loss", "loss")):
-        scale = found.get(("scale", "scale"))
+        scale = found.get(SCALE)
         found["loss", "loss"] = loss.divided(len(ranks) * (scale.total if scale else 1.0))
     return found
 
@@ -302,22 +303,28 @@ def distance(one: Entry | None, other: Entry | None, least: float = 0.0) -> floa
 def paired(one: Sequence[Rank], other: Sequence[Rank]) -> Iterator[tuple[Key, Pair]]:
     """The entries of two steps that can be compared.
 
-    What one alone has counts if it is of weights, and all could be recorded of both. What has
-    another size in unlike numbers of calls has no examples that add up (positions, masks, padding),
-    but for the input of a network that takes more examples.
+    What one alone has counts if it is of weights that are trained, and all could be recorded of
+    both. What has another size in unlike numbers of calls has no examples that add up (positions,
+    masks, padding), but for the input of a network that takes more examples. Gradients do not count
+    in a step that both GradScalers skip.
     """
     a, b = table(one), table(other)
     whole = not any(rank["unrecorded"] for rank in (*one, *other))
-    unlike = math.prod(shape(one)) != math.prod(shape(other))
-    more = len(taken(one)) != len(taken(other))
+    more, unlike = len(taken(one)) != len(taken(other)), shape(one) != shape(other)
+    skipped = all(SCALE in of and any(each.bad for each in gradients(of)) for of in (a, b))
     for key in {**a, **b}:
         mine, theirs, phase = a.get(key), b.get(key), PHASES[key[0]]
         takes_more = more and key[0] == "input" and "[" not in key[1]
         adds_up = takes_more or not (unlike and phase.summed)
-        if mine and theirs and mine.n != theirs.n and not adds_up:
-            continue
-        if (mine and theirs) or (phase.needed and whole):
+        if mine and theirs:
+            if (mine.n == theirs.n or adds_up) and not (skipped and key[0] == "grad"):
+                yield key, (mine, theirs)
+        elif phase.needed and whole and (mine or theirs).dtype:  # type: ignore[union-attr]
             yield key, (mine, theirs)
+
+
+def gradients(of: Table) -> list[Entry]:
+    return [each for (phase, _), each in of.items() if phase == "grad"]
 
 
 def differences(
@@ -442,8 +449,13 @@ def is_near(number: float, times: float) -> bool:
 
 
 def parts(beyond: Sequence[Difference], all_: Sequence[Difference]) -> bool:
-    """Whether training follows what is beyond its limit in a step, or most weights are."""
-    weights, of_all = (sum(each.phase == "param" for each in of) for of in (beyond, all_))
+    """Whether training follows what is beyond its limit in a step, or most trained weights are."""
+    grads = [each for each in all_ if each.phase == "grad"]
+    frozen = {each.name for each in grads if not any(of.square for of in each.sides)}
+    weights, of_all = (
+        sum(each.phase == "param" and each.name not in frozen for each in of)
+        for of in (beyond, all_)
+    )
     missing = any(each.phase == "state" and each.misses for each in beyond)
     decides = any(PHASES[each.phase].decides for each in beyond)
     return missing or 2 * weights > of_all or decides

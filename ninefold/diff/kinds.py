@@ -11,6 +11,7 @@ from ninefold.diff.compare import (
     LIMITS,
     OPTIONS,
     PHASES,
+    SCALE,
     Difference,
     Divergence,
     Rank,
@@ -169,9 +170,24 @@ def explain(parting: Divergence, each: Difference) -> Told:
         worse, name = each.sides[number], parting.names[number]
         numbers = f"{worse.bad:,.0f} of {worse.n:,.0f} numbers of {where(parting, each)}"
         few = f"are not finite in {name}, {min(bad):,.0f} in {parting.names[1 - number]}"
-        skips = ", whose GradScaler skips such a step" * bool(parting.entries("scale")[number])
+        skips = ", whose GradScaler skips such a step" * (SCALE in table(parting.ranks[number]))
         return "not-finite", f"{numbers} ({worse.dtype}) {few}{skips}"
+    if each.phase in ("output", "loss", "grad") and took_others(parting):
+        return of_input(parting, each)
     return OF_PHASE[each.phase](parting, each)
+
+
+def took_others(parting: Divergence) -> bool:
+    """Whether loaders gave others of their examples, where no input could be compared."""
+    if parting.after or any(each.phase == "input" for each in parting.last):
+        return False
+    orders, count = [Training("", of).order() for of in parting.until], len(taken(parting.ranks[0]))
+    for name in {*orders[0]} & {*orders[1]}:
+        until = min(len(order[name]) for order in orders)  # some loaders are a batch ahead
+        own = ([str(each) for each in order[name][:until][-count:]] for order in orders)
+        if common(*own) <= ALIKE:
+            return True
+    return False
 
 
 def of_weights(parting: Divergence, each: Difference) -> Told:
@@ -210,20 +226,23 @@ def of_input(parting: Divergence, each: Difference) -> Told:
         numbers = unlike(parting)
         why = f": the random state of {states} differs" if states else ""
         why = why or (f": random numbers are others where {numbers}" if numbers else "")
-        same = "the loaders take the same examples"
-        return "augmentation", f"{same}, but their values differ {size(each)}{why}"
+        return "augmentation", f"the examples are the same, but {differs(parting, each)}{why}"
     if parting.after and (step := begins(parting.one.steps, theirs)):
         lost = "the position in the data was not restored"
         return "position", f"{b} goes on with the examples of {a}'s step {step}: {lost}"
     again = [begins(steps[:-1], taken(steps[-1])) for steps in parting.until]
     if again[0] != again[1] and not parting.after:
         name, step = (b, again[1]) if again[1] else (a, again[0])
-        why = "its order is the same in each epoch (sampler.set_epoch is not called)"
+        why = "its order is the same in each epoch"
+        why += " (sampler.set_epoch is not called)" * (len(parting.ranks[name == b]) > 1)
         return "epoch", f"{name} takes the examples of its step {step} again: {why}"
+    indexed = bool(parting.ranks[0][0]["data"])  # else nothing but their values is known
+    if not indexed and not common(mine, theirs):
+        return "order", f"{differs(parting, each)}: other examples, or other values of the same"
     pairs = (mine, theirs), (theirs, mine)
     lone = [[each for each in own if each not in others] for own, others in pairs]
     said = f"{len(lone[0])} of {counted(len(mine), 'example')} are others"
-    if parting.ranks[0][0]["data"]:  # else nothing but their values is known
+    if indexed:
         said += f": {parting.both(*(', '.join(of[:SHOWN]) for of in lone))}"
     return "order", said
 
@@ -300,7 +319,7 @@ def of_gradients(parting: Divergence, each: Difference) -> Told:
               for key in keys if mine[key].n == theirs[key].n > 0]  # fmt: skip
     more, key = max(shares, key=lambda share: abs(share[0]), default=(0.0, ""))
     dtypes = {of.dtype for other in parting.last if (of := other.other if more > 0 else other.one)}
-    scaled = bool(parting.entries("scale")[more > 0])
+    scaled = SCALE in table(parting.ranks[more > 0])
     if abs(more) > MORE_ZEROS and "float16" in dtypes and not scaled:  # small ones are zero in it
         zero = f"{100 * abs(more):.0f} % of the gradient of {key} are zero"
         return "underflow", f"{zero} in {parting.names[more > 0]} alone (a GradScaler helps)"
@@ -317,15 +336,19 @@ def of_gradients(parting: Divergence, each: Difference) -> Told:
     for times in (of_loss, ratio):  # gradients that are clipped do not show that of the loss
         if times:
             kind, said = of_factor(parting, times, of_loss)
+            if all(other.phase != "grad" for other in parting.beyond):
+                said += "; gradients are equal, so they are divided or clipped after it"
             if times == ratio or kind != "factor":
                 return kind, said
     said, numbers = differs(parting, each), unlike(parting)
     if not numbers:
         return "function", f"{said}, and {outputs(parting)} before are equal"
-    why = f"{numbers}, and a mean of means over unequal numbers of tokens does that"
-    return "weights-of-examples", (
-        f"{outputs(parting)} are equal, but {said}, and gradients by no one factor: {why}"
-    )
+    said = f"{outputs(parting)} are equal, but {said}, and gradients by no one factor: {numbers}"
+    if each.phase == "loss":
+        why = "a mean of means over unequal numbers of tokens does that"
+        return "weights-of-examples", f"{said}, and {why}"
+    why = "not averaged, or a clip, a hook or a gather acts on those of each alone"
+    return "function", f"{said}; the loss is equal, so gradients are {why}"
 
 
 def factor_of_loss(parting: Divergence) -> float | None:
@@ -342,7 +365,7 @@ def of_factor(parting: Divergence, ratio: float, of_loss: float | None) -> Told:
     big, small = parting.ranks[b_is_big], parting.ranks[not b_is_big]
     by_loss = of_loss is not None and is_near(of_loss, ratio)
     what = f"in {this} {'the loss is' if by_loss else 'gradients are'} {times:.3g} times as large"
-    (ranks, micro), scale = shape(big), parting.entries("scale")[b_is_big].get("scale")
+    (ranks, micro), scale = shape(big), table(big).get(SCALE)
     once, left = "and does not divide by their number", "that is its GradScaler's scale"
     for kind, n, why in (
         ("accumulation", micro * by_loss, f"{this} adds up {micro} micro-batches {once}"),

@@ -12,7 +12,7 @@ import torch
 
 from ninefold.bench.command import INJECT
 from ninefold.diff.__main__ import main
-from ninefold.diff.compare import Entry, Training, distance, find, recording
+from ninefold.diff.compare import Entry, Training, distance, find, recording, table
 from ninefold.diff.kinds import answer
 from ninefold.diff.resume import begin, lost
 from ninefold.diff.twice import possible
@@ -98,13 +98,91 @@ def test_no_rounding_explains_another_learning_rate() -> None:
     assert (found["kind"], found["step"]) == ("learning-rate", 2)
 
 
-@pytest.mark.parametrize("clipped", [(0.9, 0.6), (1.1, 0.55)])  # each by its own factor, by one
+# Each by its own factor, by one, and divided.
+@pytest.mark.parametrize("clipped", [(0.9, 0.6), (1.1, 0.55), (1.0, 0.5)])
 def test_a_loss_that_is_not_divided_is_told_though_its_gradients_are_clipped(clipped) -> None:
     a, b = clipped
     one = training("A", {"output x": 1.0, "loss loss": 1.0, "grad a": 1.0, "grad b": 0.5})
     other = training("B", {"output x": 1.0, "loss loss": 4.0, "grad a": a, "grad b": b})
     other.steps[0][0]["micro"] = 4
-    assert answer(find(one, other))["kind"] == "accumulation"
+    found = answer(find(one, other))
+    assert found["kind"] == "accumulation"
+    assert ("gradients are equal, so they are divided" in found["text"]) == (a == 1.0)
+
+
+def numbers(x: float, n: float = 10.0, bad: float = 0.0) -> list[float]:
+    return [n, bad, 0.0, x, x**2, x]
+
+
+def test_gradients_that_part_beside_an_equal_loss_are_no_mean_of_means() -> None:
+    one = training("A", {"output x": 1.0, "loss loss": 1.0, "grad a": 1.0, "grad b": 0.5})
+    other = training("B", {"output x": 1.0, "loss loss": 1.0, "grad a": 0.9, "grad b": 0.6})
+    other.first["micro"] = 4
+    found = answer(find(one, other))
+    assert found["kind"] == "function"
+    assert "the loss is equal, so gradients are not averaged, or" in found["text"]
+
+
+def test_a_frozen_weight_in_one_optimizer_alone_changes_no_training() -> None:
+    one, other = (training(name, {"loss loss": 1.0, "grad a": 1.0}) for name in "AB")
+    other.first["entries"].append(["grad", "frozen", None, 0, [0.0] * 6])
+    assert answer(find(one, other))["kind"] == "equal"
+    other.first["entries"][-1][2:] = ["float32", 1, numbers(1.0)]
+    assert answer(find(one, other))["kind"] == "not-trained"
+
+
+def test_most_weights_are_most_of_those_that_are_trained() -> None:
+    def steps(name: str, moved: float) -> Training:
+        frozen = {f"{phase} {w}": x for w in "bcd" for phase, x in (("param", 1.0), ("grad", 0.0))}
+        step = {**frozen, "param a": 1.0, "loss loss": 1.0, "grad a": 1.0}
+        return training(name, step, {**step, "param a": moved})
+
+    assert answer(find(steps("A", 1.0), steps("B", 1.2)))["kind"] == "step"
+
+
+def test_a_network_that_is_called_again_stands_where_its_last_call_does() -> None:
+    one = training("A", {"input critic": 1.0, "output maker": 1.0})
+    one.first["entries"].append(one.first["entries"][0])  # the critic gets what was made
+    assert [*table([one.first])] == [("output", "maker"), ("input", "critic")]
+
+
+def test_a_scaler_of_one_training_alone_skips_and_is_told_from_gradients() -> None:
+    step = {"output x": 1.0, "loss loss": 1.0, "grad a": 1.0, "grad b": 0.5}
+    one, other = training("A", step), training("B", {**step, "loss loss": 1024.0})
+    for entry in other.first["entries"]:
+        if entry[0] == "grad":
+            entry[-1] = numbers(1024 * entry[-1][3])
+    other.first["entries"].append(["scale", "scale", "float64", 0, numbers(1024.0)])
+    found = answer(find(one, other))
+    assert found["kind"] == "not-unscaled", found
+    other.first["entries"][0][-1] = numbers(1.0, bad=2.0)
+    assert "whose GradScaler skips such a step" in answer(find(one, other))["text"]
+
+
+def test_gradients_of_a_step_that_both_scalers_skip_are_not_compared() -> None:
+    pair = [training(name, {"loss loss": 1.0, "grad a": 1.0, "scale scale": 8.0}) for name in "AB"]
+    for each, bad in zip(pair, (2.0, 3.0), strict=True):
+        each.first["entries"][1][-1] = numbers(1.0, bad=bad)
+    assert answer(find(*pair))["kind"] == "equal"
+
+
+def test_padding_of_as_many_micro_batches_on_other_ranks_is_no_augmentation() -> None:
+    one = training("A", {"input x": 1.0, "loss loss": 1.0})
+    one.first["micro"] = 2
+    other = training("B", {"input x": 0.5, "loss loss": 1.0})
+    other.steps[0].append(other.first)
+    for rank in other.steps[0]:
+        rank["entries"][0][-1] = numbers(0.5, n=6.0)
+    assert answer(find(one, other))["kind"] == "equal"
+
+
+def test_without_indices_other_values_may_be_of_the_same_examples() -> None:
+    one, other = (training(name, {"input x": x, "loss loss": x})
+                  for name, x in (("A", 1.0), ("B", 2.0)))  # fmt: skip
+    for each, x in ((one, 1.0), (other, 1.1)):
+        each.first["examples"] = [["x", [x, x + 1]]]
+    found = answer(find(one, other))
+    assert found["text"].endswith("differs by 50 %: other examples, or other values of the same.")
 
 
 def test_of_equal_weights_a_resumed_training_begins_at_those_next_to_the_save() -> None:
@@ -314,6 +392,48 @@ for _ in range(5):
     net(torch.randn(16, 8)).square().mean().backward()
     optimizer.step()
 """
+
+
+TWICE = """
+import sys, torch
+torch.manual_seed(0)
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+        self.act = torch.nn.ReLU()
+    def forward(self, x):
+        return self.act(float(sys.argv[1]) * self.last(self.act(self.first(x))))
+net, scaler = Net(), torch.amp.GradScaler("cpu", init_scale=1024.0)
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(5):
+    optimizer.zero_grad()
+    loss = net(torch.randn(16, 8)).square().mean()
+    (scaler.scale(loss) if sys.argv[2] == "scaled" else loss).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "1.1 plain",
+            "At step 1: the output of act[call 2] (ReLU) differs by 8.",
+        ),
+        (
+            "1.0 scaled",
+            "At step 1: in B gradients are 1.02e+03 times as large as in A: that is its ",
+        ),
+    ],
+)
+def test_a_module_that_is_called_twice_and_a_scale_that_stays_are_named(
+    words, said, shell: Shell
+) -> None:
+    (shell.folder / "train.py").write_text(TWICE)
+    lines = (f"{PYTHON} train.py {each}" for each in ("1.0 plain", words))
+    done = shell.run("-m", "ninefold", "diff", "--steps=2", *lines, code=0)
+    assert done.stdout.startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -530,7 +650,8 @@ class Net(torch.nn.Module):
 net = Net()
 optimizer = torch.optim.SGD(net.parameters(), 0.1)
 padded = lambda items: pad_sequence(items, batch_first=True)
-loader = torch.utils.data.DataLoader(texts, 16 // micro, collate_fn=padded)
+order = torch.Generator().manual_seed(int(sys.argv[2]))
+loader = torch.utils.data.DataLoader(texts, 16 // micro, True, collate_fn=padded, generator=order)
 for number, batch in enumerate(loader, 1):
     torch.nn.functional.cross_entropy(net(batch), batch[:, 0] % 2).backward()
     if number % micro == 0:
@@ -539,11 +660,14 @@ for number, batch in enumerate(loader, 1):
 """
 
 
-def test_padding_and_states_of_an_rnn_hide_no_mistake(shell: Shell) -> None:
+@pytest.mark.parametrize("order", [0, 1])
+def test_padding_and_states_of_an_rnn_hide_no_mistake(order, shell: Shell) -> None:
     (shell.folder / "train.py").write_text(PADDED)
-    lines = (f"{PYTHON} train.py {micro}" for micro in (1, 4))
+    lines = (f"{PYTHON} train.py {words}" for words in ("1 0", f"4 {order}"))
     done = shell.run("-m", "ninefold", "diff", "--steps=2", *lines, code=0)
-    assert done.stdout.startswith("At step 1: in B the loss is 4 times as large as in A: B adds up")
+    assert "t step 1: in B the loss is 4 times as large as in A: B adds up" in done.stdout
+    others = " of 16 examples are others: " in done.stdout.partition("Behind that")[0]
+    assert others == bool(order), done.stdout
 
 
 def batches(name: str, x: float, *indices: list[int]) -> Training:
@@ -597,7 +721,7 @@ def test_batches_of_an_evaluation_are_no_examples_of_a_step(shell: Shell) -> Non
     (shell.folder / "train.py").write_text(EVALUATED)
     lines = (f"{PYTHON} train.py {shift}" for shift in (0, 1))
     done = shell.run("-m", "ninefold", "diff", "--only", "--steps=2", *lines, code=0)
-    assert done.stdout.startswith("At step 1: the loaders take the same examples, but their")
+    assert done.stdout.startswith("At step 1: the examples are the same, but the input of the net")
 
 
 def test_a_module_that_is_first_called_later_has_its_class() -> None:

@@ -135,7 +135,8 @@ class Recorder:
     were on when recording began. depth: of the call of a network that is under way; a network is an
     outermost module that computes itself. on: whether that is recorded. networks: by id, with what
     their names begin with. entered: those of this step. begun: micro-batches when the optimizer's
-    step began. names: of parameters and modules, by id. modules: classes, by name. ties: names of
+    step began. again: calls of each module in that of its network. names: of parameters and
+    modules, by id. modules: classes, by name. ties: names of
     each parameter that has several. scale: of the GradScaler whose step it is. state: of random
     numbers at the last output. drew: outputs for which some were drawn.
     """
@@ -144,7 +145,7 @@ class Recorder:
         self.calls, self.thread, self.ended, self.unrecorded = None, get_ident(), False, None
         self.depth, self.on, self.networks, self.names = None, False, {}, {}
         self.count, self.loading, self.file, self.table = 0, 0, None, {}
-        self.modules, self.ties = {}, []
+        self.modules, self.ties, self.again = {}, [], {}
         self.loaders = set()  # that gave batches to the first step
         self.begin()
 
@@ -174,7 +175,7 @@ class Recorder:
             self.depth = None
         if self.depth is not None or self.is_apart() or hands_on(module):
             return
-        self.depth, self.on = self.calls.depth, self.gradients
+        self.depth, self.on, self.again = self.calls.depth, self.gradients, {}
         if not self.on:
             return
         self.enter(module)
@@ -192,8 +193,9 @@ class Recorder:
             self.depth = None
         if not self.on:
             return
+        call = self.again[id(module)] = self.again.get(id(module), 0) + 1
         # A mean over examples does not add up; `loss` has it.
-        outputs = [(name, each) for name, each in self.named(found, module) if each.dim()]
+        outputs = [(name, each) for name, each in self.named(found, module, call) if each.dim()]
         for name, tensor in outputs:
             self.note("output", name, tensor, by_example=True)
         if outputs:
@@ -201,9 +203,13 @@ class Recorder:
             if not before.items() <= self.state.items():
                 self.drew += [name for name, _ in outputs]
 
-    def named(self, values, module):
-        """The tensors that a module gets or returns, each with the module's name and its place."""
+    def named(self, values, module, call=1):
+        """The tensors that a module gets or returns, each with the module's name and its place.
+
+        call: of the module in this call of its network.
+        """
         name = self.names.get(id(module), type(module).__name__)
+        name += f"[call {call}]" if call > 1 else ""
         for place, tensor in enumerate(tensors_in(values)):
             yield f"{name}[{place}]" if place else name, tensor
 
@@ -330,20 +336,31 @@ class Recorder:
         """Note the scale of a GradScaler, and count a step that it skips, too."""
         torch = sys.modules["torch"]
         kind = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler)
-        step = kind.step
+        scale, step = kind.scale, kind.step
+
+        def note_scale(scaler):
+            if scaler.is_enabled() and not (self.ended or capturing()):
+                self.scale = scaler.get_scale()
+
+        @functools.wraps(scale)
+        def scale_of_scaler(scaler, outputs):
+            scaled = scale(scaler, outputs)
+            note_scale(scaler)
+            return scaled
 
         @functools.wraps(step)
         def step_of_scaler(scaler, optimizer, *arguments, **keywords):
             if self.ended or capturing():  # where bench has wrapped this, it stays
                 return step(scaler, optimizer, *arguments, **keywords)
-            count, self.scale = self.count, scaler.get_scale() if scaler.is_enabled() else None
+            count = self.count
+            note_scale(scaler)
             found = step(scaler, optimizer, *arguments, **keywords)
             if self.scale is not None and count == self.count:
                 self.step_begins(optimizer)
                 self.step_ends(optimizer)
             return found
 
-        kind.step = step_of_scaler
+        kind.scale, kind.step = scale_of_scaler, step_of_scaler
 
     # Steps.
 
