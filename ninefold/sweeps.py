@@ -14,7 +14,6 @@ from ninefold import plugins
 from ninefold.config.composition import SWEEPER, Composition
 from ninefold.errors import Refused
 from ninefold.exits import interrupted
-from ninefold.launch import events
 from ninefold.launch.run import announce, failure_of
 from ninefold.launch.runs import Runs
 from ninefold.result import FILE
@@ -22,7 +21,7 @@ from ninefold.streams import OutputClosed
 from ninefold.study import checks, sweep
 from ninefold.study.plan import Plan
 from ninefold.study.runner import Launch
-from ninefold.study.screen import Events, Screen
+from ninefold.study.screen import Screen
 
 
 class Sweep:
@@ -65,7 +64,7 @@ class Sweep:
         planned, runs = sweep.planned(self._composition), self._runs
         several = len(planned.plan.cells) > 1
         lines = planned.concurrent or not several  # runs print their own
-        screen = Events() if events.shows() else Screen(announces=lines)
+        screen = Screen(announces=lines)
         if planned.concurrent:
             launch = plugins.launch_of(self._composition, runs)
         else:

@@ -47,21 +47,18 @@ def run(
     log: Path,
     heard: Callable[[Event], None],
     prints: bool,
-    shows: bool,
     seconds: float | None,
 ) -> Ended:
     """Run Python with these arguments and wait for its end.
 
     arguments: `TRAIN` or `FITS`, and those of the command. log: takes what it prints unless
-    `prints`. heard: called with each event. shows: whether the caller draws the progress, so that
-    the command need not. seconds: after which it is stopped.
+    `prints`. heard: called with each event. seconds: after which it is stopped.
     Raises KeyboardInterrupt, once the command and all that it started have ended.
     """
     reader, writer = os.pipe()
     process = None
     try:
-        mode = "screen" if shows else "failures"
-        variables = environment() | {VARIABLE: f"{writer}:{os.getpid()}:{mode}"}
+        variables = environment() | {VARIABLE: f"{writer}:{os.getpid()}"}
         with open(log, "ab", opener=lambda name, flags: opener(name, flags, 0o600)) as file:
             out, err = file.fileno(), file.fileno()
             if prints:

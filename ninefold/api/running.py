@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ninefold.api import COMMAND, OPTIONS, capsule, child
-from ninefold.api import show as shown
+from ninefold.api.show import explained
 from ninefold.errors import ConfigError, Failure, ResourceError, error_text
 from ninefold.files import read_json, read_text
 from ninefold.study_record import FILE as STUDY
@@ -25,16 +25,14 @@ def run(command: Sequence[str], place: Path, at_most: float | None, show: bool) 
 
     at_most: minutes. Raises KeyboardInterrupt, which says how to resume.
     """
-    notebook = shown.Notebook() if show and shown.in_notebook() else None
-    if show and not notebook:  # it takes seconds until its processes have something to say
+    if show:  # it takes seconds until its processes have something to say
         print(f"ninefold.compare: starting, in {place}", file=sys.stderr, flush=True)
     try:
         return child.run(
             [*child.TRAIN, *command],
             place / LOG,
-            notebook.hear if notebook else lambda event: None,
-            prints=show and not notebook,
-            shows=notebook is not None,
+            lambda event: None,
+            prints=show,
             seconds=None if at_most is None else 60 * at_most,
         )
     except KeyboardInterrupt:
@@ -42,9 +40,6 @@ def run(command: Sequence[str], place: Path, at_most: float | None, show: bool) 
         if (place / STUDY).exists() and any(place.rglob("config.yaml")):  # of a run
             known = f"ninefold.Answer({str(place)!r}) has what is known, and resume() of it goes on"
         raise KeyboardInterrupt(f"nothing of it runs any more; {known}") from None
-    finally:
-        if notebook:
-            notebook.close()
 
 
 def failure(ended: child.Ended, place: Path, at_most: float | None) -> Failure:
@@ -59,7 +54,7 @@ def failure(ended: child.Ended, place: Path, at_most: float | None) -> Failure:
 def without_answer(ended: child.Ended, log: Path, wrong: str, do: str) -> Failure:
     """Return what a command has told that failed, or else how it ended."""
     if ended.failures:
-        return shown.explained(ended.failures[0])
+        return explained(ended.failures[0])
     if ended.code == -signal.SIGKILL:
         found = "something killed it, as the kernel does where memory is short"
         return ResourceError("ninefold", ended.code, wrong, found, "give it more memory")

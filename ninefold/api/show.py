@@ -1,14 +1,11 @@
-"""What a caller of `ninefold.compare` sees while it runs, and of an error: its own line of code."""
+"""What a caller of `ninefold.compare` sees of an error: its arguments and its own line of code."""
 
 from __future__ import annotations
 
 import linecache
 import re
 import sys
-from html import escape
-from typing import Any
 
-from ninefold.api.child import Event
 from ninefold.errors import Failure
 
 LINE = re.compile(r"(?P<file>/[^\s;,]+\.py|<ipython-input-[^>]*>):(?P<line>\d+)")
@@ -27,40 +24,6 @@ ARGUMENTS = {
 }
 KEY = r"\b(?:task(?==)|[a-z_]+(?:\.[a-z_]+)+)\b"
 OWN_NAME = r"\b(\w+)-[0-9a-f]{12}\b"  # of a task, with the hash at its end
-
-
-class Notebook:
-    """One output of a cell, which is replaced as the study goes on."""
-
-    def __init__(self) -> None:
-        from IPython.display import HTML, display
-
-        self._html = HTML
-        self._what, self._note = "starting", ""
-        self._shown = display(self._picture(), display_id=True)
-
-    def hear(self, event: Event) -> None:
-        """Show an event that the command tells."""
-        if event["event"] == "running":
-            self._what = event["text"]
-        elif event["event"] == "note":
-            self._note = event["text"]
-        self._shown.update(self._picture())
-
-    def close(self) -> None:
-        """The answer comes instead."""
-        self._shown.update(self._html(""))
-
-    def _picture(self) -> Any:
-        said = "<br>".join(escape(text) for text in (self._what, self._note) if text)
-        return self._html(f"<p>ninefold.compare: {said}</p>")
-
-
-def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
-    module = sys.modules.get("IPython")
-    shell = module.get_ipython() if module is not None else None
-    return getattr(shell, "kernel", None) is not None
 
 
 def explained(failure: Failure) -> Failure:

@@ -1,7 +1,7 @@
 """What a command tells the Python process that has started it: events, as lines of JSON in a pipe.
 
-`ninefold.compare` starts a command with NINEFOLD_EVENTS="DESCRIPTOR:PID:MODE": of the pipe, its own
-process id, and `screen` if it shows the progress, else `failures`. Other commands tell nothing.
+`ninefold.compare` starts a command with NINEFOLD_EVENTS="DESCRIPTOR:PID": of the pipe, and its own
+process id. Other commands tell nothing.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ VARIABLE = "NINEFOLD_EVENTS"
 
 
 class _Caller:
-    """The pipe of this process; None if nobody listens. screen: whether it shows the progress."""
+    """The pipe of this process; None if nobody listens."""
 
     pipe: int | None = None
-    screen = False
 
 
 def connect() -> None:
@@ -30,8 +29,8 @@ def connect() -> None:
     told = os.environ.pop(VARIABLE, None)  # not for the processes that this one starts
     if told is None:
         return
-    pipe, parent, screen = told.split(":")
-    _Caller.pipe, _Caller.screen = int(pipe), screen == "screen"
+    pipe, parent = told.split(":")
+    _Caller.pipe = int(pipe)
     os.set_inheritable(_Caller.pipe, False)
     signals.follow_parent(int(parent))
 
@@ -39,11 +38,6 @@ def connect() -> None:
 def heard() -> bool:
     """Whether a caller listens, which reads the answer from the study's folder itself."""
     return _Caller.pipe is not None
-
-
-def shows() -> bool:
-    """Whether the caller shows how far a study is."""
-    return _Caller.screen
 
 
 def tell(event: str, **content: Any) -> None:

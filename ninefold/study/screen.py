@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 
 from ninefold import progress
-from ninefold.launch.events import tell
 from ninefold.numbers import counted
 from ninefold.result import Result
 from ninefold.score import SHARE
@@ -57,16 +56,6 @@ class Screen:
     def close(self) -> None:
         """The study has ended, and its report follows; or it was interrupted."""
         self._bar.close()
-
-
-class Events(Screen):
-    """Tells another Python process what a study does: that of a notebook, which shows it."""
-
-    def running(self, what: str, left: float | None = None) -> None:
-        tell("running", text=_line(what, left))
-
-    def note(self, text: str) -> None:
-        tell("note", text=text)
 
 
 def how_ended(result: Result | None) -> str:
