@@ -20,12 +20,10 @@ from ninefold.api import COMMAND, NOTES, running
 from ninefold.api.show import in_arguments, source_line
 from ninefold.errors import ConfigError, one_line
 from ninefold.files import read_json
-from ninefold.numbers import capitalized
 from ninefold.report.render.results import results, table_of_answer
 from ninefold.report.render.tables import Table, lines
 from ninefold.report.tree import CellReport
 from ninefold.result import Result
-from ninefold.tables import html_table
 
 Row = dict[str, Any]
 
@@ -177,10 +175,7 @@ class Answer:
         return screen(self.sentence, rows, notes, report, *commands)
 
     def _repr_html_(self) -> str:
-        said = [("Failed", f"{cell}: {why}") for cell, why in self.failed.items()]
-        said += [("Control", text) for text in self._control]
-        said += [("Keep in mind", caveat) for caveat in self.caveats]
-        notes = "".join(f"<li>{name}: {escape(text)}</li>" for name, text in said)
+        """The picture, and what a console shows."""
         picture = ""
         if self._read.picture is not None:
             data = base64.b64encode(self._read.picture.encode()).decode()
@@ -188,16 +183,9 @@ class Answer:
                 "<img alt='How many times as fast each configuration is' style='max-width:100%' "
                 f"src='data:image/svg+xml;base64,{data}'>"
             )
-        commands = "".join(
-            f"<p>{capitalized(name)}: <code>{escape(command)}</code></p>"
-            for name, _, command in self._next
-        )
-        found = self._table or Table("", [], [])
-        table = html_table([column.title for column in found.columns], found.rows)
         return (
-            "<div style='background:#fff;color:#1b1d22;padding:.6em;max-width:60em'>"
-            f"<p><b>{escape(self.sentence)}</b></p>{picture}{table}"
-            f"{f'<ul>{notes}</ul>' if notes else ''}{commands}</div>"
+            "<div style='background:#fff;color:#1b1d22;padding:.6em'>"
+            f"{picture}<pre style='background:none;color:inherit'>{escape(repr(self))}</pre></div>"
         )
 
 
