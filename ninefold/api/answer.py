@@ -104,7 +104,7 @@ class Answer:
         could be measured its first failure, and ConfigError of a study that it did not begin.
         """
         command, known = running.resuming(self.folder, minutes), Answer(self.folder)
-        return answered(command, self.folder, None, show, known._measured)
+        return answered(command, self.folder, show, known._measured)
 
     def settings(self) -> str:
         """Return the answer's configuration for a PyTorch loop of your own, as text to paste: a
@@ -189,22 +189,19 @@ class Answer:
         )
 
 
-def answered(
-    command: Sequence[str], place: Path, at_most: float | None, show: bool, measured: int = 0
-) -> Answer:
+def answered(command: Sequence[str], place: Path, show: bool, measured: int = 0) -> Answer:
     """Run `train` with these arguments, which write to `place`, and return the answer.
 
-    at_most: minutes after which it is stopped. measured: turns and runs that there are already.
-    Raises what `ninefold.compare` does.
+    measured: turns and runs that there are already. Raises what `ninefold.compare` does.
     """
-    ended = running.run(command, place, at_most, show)
+    ended = running.run(command, place, show)
     with suppress(ConfigError):  # no run has ended well: the failures say why
         answer = Answer(place, own=True)
-        well = not ended.failures and (ended.code == 0 or ended.late)
+        well = not ended.failures and ended.code == 0
         some = any(cell["status"] == "ok" for cell in answer.cells.values())
         if well or (some and answer._measured > measured):
             return answer
-    raise running.failure(ended, place, at_most)
+    raise running.failure(ended, place)
 
 
 def _cell(cell: CellReport) -> Row:

@@ -12,11 +12,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from select import select
 from typing import Any
 
 from ninefold import places
@@ -35,11 +33,10 @@ Event = Mapping[str, Any]
 
 @dataclass
 class Ended:
-    """How a command ended. late: whether it was stopped as its time was over."""
+    """How a command ended: its exit code, and what it told that failed."""
 
     code: int
     failures: list[Failure] = field(default_factory=list)
-    late: bool = False
 
 
 def run(
@@ -47,12 +44,11 @@ def run(
     log: Path,
     heard: Callable[[Event], None],
     prints: bool,
-    seconds: float | None,
 ) -> Ended:
     """Run Python with these arguments and wait for its end.
 
     arguments: `TRAIN` or `FITS`, and those of the command. log: takes what it prints unless
-    `prints`. heard: called with each event. seconds: after which it is stopped.
+    `prints`. heard: called with each event.
     Raises KeyboardInterrupt, once the command and all that it started have ended.
     """
     reader, writer = os.pipe()
@@ -76,12 +72,7 @@ def run(
         os.close(writer)
         writer = -1
         ended = Ended(0)
-        deadline = None if seconds is None else time.monotonic() + seconds
-        _listen(reader, ended, heard, deadline)
-        over = deadline is not None and time.monotonic() >= deadline
-        ended.late = over and process.poll() is None  # its pipe closes before it has ended
-        if ended.late:
-            _stop(process)
+        _listen(reader, ended, heard)
         ended.code = process.wait()
         return ended
     except BaseException:
@@ -104,20 +95,12 @@ def environment() -> dict[str, str]:
     return found
 
 
-def _listen(
-    reader: int, ended: Ended, heard: Callable[[Event], None], deadline: float | None
-) -> None:
-    """Hand on events until the command has closed its end, or the deadline."""
-    rest = b""
-    while True:
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        if not select([reader], [], [], left)[0]:
-            return
-        block = os.read(reader, 1 << 16)
-        if not block:
-            return
-        *lines, rest = (rest + block).split(b"\n")
+def _listen(reader: int, ended: Ended, heard: Callable[[Event], None]) -> None:
+    """Hand on events until the command has closed its end."""
+    with open(reader, closefd=False) as lines:
         for line in lines:
+            if not line.endswith("\n"):
+                return  # it was killed while it told this
             event = json.loads(line)
             if event["event"] == "failure":
                 ended.failures.append(KINDS[event["kind"]](*event["parts"]))

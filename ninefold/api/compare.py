@@ -12,12 +12,10 @@ from typing import Any
 from ninefold.api import COMMAND, FILE, NOTES, OPTIONS, capsule
 from ninefold.api.answer import Answer, answered
 from ninefold.api.objects import gather
-from ninefold.api.session import check_number
 from ninefold.default_axes import axes, left_out
 from ninefold.errors import ConfigError
 from ninefold.ranks import started_by
 from ninefold.study_record import FILE as STUDY
-from ninefold.types import MAX_TIME
 from ninefold.words import as_value
 
 
@@ -34,7 +32,6 @@ def compare(
     parallel: str | Sequence[str] | None = None,
     amp: str | Sequence[str] | None = None,
     minutes: float = 2.0,
-    at_most: float | None = None,
     ask: str | Sequence[str] | None = None,
     seeds: int = 3,
     epochs: int | None = None,
@@ -65,8 +62,8 @@ def compare(
         lists all. None: on a CPU none and ddp in fp32, and in bf16 if it has instructions for it;
         on a GPU fp32, tf32 and bf16, or fp32 and scaler where it has no bf16; ddp only on several.
     minutes: of timing, for all configurations together. The turns of the first three rounds, which
-        an answer takes, may take half as long again.
-    at_most: minutes after which everything is stopped, with the answer so far; None: no limit.
+        an answer takes, may take half as long again. Full training runs are not part of it:
+        overrides="study.budget=60" limits them.
     ask: time, or time and score, which trains each configuration once per seed. None: time, and
         score where `test` is given.
     seeds, epochs: full training runs of each configuration, for accuracy, and their length; None:
@@ -82,11 +79,9 @@ def compare(
     loop. Raises ConfigError, DataError or ResourceError for arguments that cannot be used. If no
     configuration could be run it raises the first one's failure, any class of ninefold.errors: one
     line, with your line of code as a note. If only some failed, `Answer.failed` says why.
-    KeyboardInterrupt says how to resume.
+    KeyboardInterrupt says how to resume; `ninefold.Answer(folder)` is what is known then.
     """
     _require_possible()
-    if at_most is not None:
-        check_number("at_most", at_most, MAX_TIME)
     if seeds < 1:
         raise ConfigError("seeds", seeds, "no run has one", "1 or more are allowed", "raise it")
     if ask is None:
@@ -116,7 +111,7 @@ def compare(
         command = ["--config-dir", str(place / OPTIONS), "-m", *words]
         with open(place / COMMAND, "w", encoding="utf-8", opener=capsule.private) as file:
             json.dump(command, file)
-        return answered(command, place, at_most, show)
+        return answered(command, place, show)
     finally:
         if not (place / STUDY).exists():  # nothing can go on with the data
             made = [place / name for name in (FILE, NOTES, COMMAND)]

@@ -62,7 +62,7 @@ def fits(
         rows = list[Mapping[str, Any]]()
         log = place / running.LOG
         arguments = [*child.FITS, options, *words]
-        ended = child.run(arguments, log, rows.append, prints=False, seconds=None)
+        ended = child.run(arguments, log, rows.append, prints=False)
         if not rows:
             wrong, do = "the count ended without a figure", "count a smaller network"
             raise running.without_answer(ended, log, wrong, do)

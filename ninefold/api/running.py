@@ -20,21 +20,16 @@ from ninefold.words import as_value
 LOG = "output.txt"  # in the folder: what the command prints, where nobody looks at it
 
 
-def run(command: Sequence[str], place: Path, at_most: float | None, show: bool) -> child.Ended:
+def run(command: Sequence[str], place: Path, show: bool) -> child.Ended:
     """Run `train` with these arguments, which write to `place`, to its end.
 
-    at_most: minutes. Raises KeyboardInterrupt, which says how to resume.
+    Raises KeyboardInterrupt, which says how to resume.
     """
     if show:  # it takes seconds until its processes have something to say
         print(f"ninefold.compare: starting, in {place}", file=sys.stderr, flush=True)
     try:
-        return child.run(
-            [*child.TRAIN, *command],
-            place / LOG,
-            lambda event: None,
-            prints=show,
-            seconds=None if at_most is None else 60 * at_most,
-        )
+        arguments = [*child.TRAIN, *command]
+        return child.run(arguments, place / LOG, lambda event: None, prints=show)
     except KeyboardInterrupt:
         known = "nothing is measured yet"
         if (place / STUDY).exists() and any(place.rglob("config.yaml")):  # of a run
@@ -42,11 +37,8 @@ def run(command: Sequence[str], place: Path, at_most: float | None, show: bool) 
         raise KeyboardInterrupt(f"nothing of it runs any more; {known}") from None
 
 
-def failure(ended: child.Ended, place: Path, at_most: float | None) -> Failure:
+def failure(ended: child.Ended, place: Path) -> Failure:
     """Return why a command that ended so has no answer."""
-    if ended.late:
-        wrong = "no configuration has a time after so many minutes"
-        return ConfigError("at_most", at_most, wrong, "three rounds take longer", "raise it")
     do = f"see {place / LOG}" if last_line(place / LOG) else "see what it printed"
     return without_answer(ended, place / LOG, "the comparison ended without an answer", do)
 

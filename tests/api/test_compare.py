@@ -277,14 +277,6 @@ def test_a_script_that_is_killed_leaves_no_process_and_what_was_measured(shell: 
     assert ninefold.Answer(shell.folder / "made").rows()
 
 
-def test_a_limit_on_the_whole_call_is_kept_and_what_is_known_then_is_the_answer(
-    shell: Shell,
-) -> None:
-    code = f"{DEFINED}answer = compare(minutes=30, at_most=1.0)\nprint('best', answer.best)\n"
-    done = ran(shell, code)
-    assert "best " in done.stdout
-
-
 @pytest.mark.gpu
 def test_a_script_that_has_used_the_gpu_is_compared_and_its_module_there_is_refused(
     shell: Shell,
