@@ -26,7 +26,6 @@ SLOW = ("This CPU has no instructions", "float16 has no fast kernels")  # so beg
 OWN_AUTOCAST = "The model enters autocast itself: each precision computes in that."  # likewise
 AS_FLOAT32 = "The float64 numbers of the dataset are taken as float32."  # a note, shown too
 BEHIND = 0.5  # share of its steps that a GPU is behind with if it is the limit
-ONE_THREAD = "So each process has one."  # how a note ends that reports show first
 # Columns of a timing run's turns, each a field of `tournament.taken.TakenTurn`; or empty.
 TURN_COLUMNS = {
     "turn_seconds": "seconds",

@@ -59,8 +59,6 @@ class StudyRecord:
     timing_looks: when it was seen what timing rounds have shown: by complete rounds, the share of
         the time that had passed; after the end of the time, the share of the rounds made then.
     timing_groups: groups that a timing round had at most, as not all cells could be alive at once.
-    timing_threads: CPU threads of all processes of a timing run together, where one was tried and
-        is faster than those of the configuration; None: it was not.
     timing_ended: why there are no more timing rounds, see study.timing; None: there are.
     untimed: cells that are not timed as time is short, each with the one whose work it repeats.
     """
@@ -85,7 +83,6 @@ class StudyRecord:
     timing_seed: str | None = None
     timing_looks: dict[int, float] = field(default_factory=dict)
     timing_groups: int = 1
-    timing_threads: int | None = None
     timing_ended: str | None = None
     untimed: dict[str, str] = field(default_factory=dict)
 

@@ -13,8 +13,7 @@ from ninefold.answer.study_facts import WRAPPER, Named, StudyFacts
 from ninefold.answer.words import disturbed
 from ninefold.errors import one_line
 from ninefold.numbers import listed_and, three_digits
-from ninefold.result import AS_FLOAT32, ON_GPU, ONE_THREAD, OWN_AUTOCAST, SLOW
-from ninefold.study_record import StudyRecord
+from ninefold.result import AS_FLOAT32, ON_GPU, OWN_AUTOCAST, SLOW
 from ninefold.types import LEAST_ROUNDS
 
 UNEVEN = 1.1  # times the memory of the GPU that holds least, from which on the most is told
@@ -251,16 +250,6 @@ NOTES = (
 def notes(facts: StudyFacts) -> list[str]:
     """Return what limits the answer, in a sentence each, the most important first."""
     return [sentence for note in NOTES for sentence in note.sentences(facts)]
-
-
-def one_thread(runs: Sequence[Run], sweep: StudyRecord) -> list[str]:
-    """Return that all was measured with one CPU thread a process, if a study found that faster.
-
-    The process that tried it may be of any group, or of a round that was interrupted.
-    """
-    said = [note for run in runs for note in run.notes if note.endswith(ONE_THREAD)]
-    said += [f"One CPU thread is faster here. {ONE_THREAD}"] * (sweep.timing_threads == 1)
-    return said[:1]
 
 
 def several_groups(group: RunGroup, count: int, most: bool) -> str:

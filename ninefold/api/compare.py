@@ -69,7 +69,8 @@ def compare(
     seeds, epochs: full training runs of each configuration, for accuracy, and their length; None:
         10.
     processes: of ddp and the like on a CPU; on GPUs there is one for each.
-    threads: CPU threads of all processes together; None: all cores, or one where that is faster.
+    threads: CPU threads of all processes together; None: all cores. A tiny network may be faster
+        with 1, which another comparison tells.
     device: auto, cpu, cuda, or one GPU, as cuda:1.
     folder: a new one for all files of the comparison; None: outputs/compare/TIME.
     overrides: further keys, as on the command line (docs/reference/keys.md): "compile=true".

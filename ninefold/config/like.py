@@ -14,7 +14,6 @@ import os
 import re
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +27,7 @@ from ninefold.config.hydra_parts import parsed
 from ninefold.config.resume import select
 from ninefold.config.schema import ABSENT, GROUPS, is_any_of
 from ninefold.errors import ConfigError, error_text
-from ninefold.files import read_json, read_text
-from ninefold.study_record import FILE as STUDY
-from ninefold.study_record import StudyRecord
+from ninefold.files import read_text
 from ninefold.words import as_text, as_value, key_and_value, key_of
 
 KEY, RESUMED = "like", "study.resume"
@@ -110,13 +107,6 @@ class Stored:
     def of_study(self) -> bool:
         return (self.folder / SWEEP).exists()
 
-    @property
-    def threads(self) -> int | None:
-        """The CPU threads with which a study timed all cells, where it chose them itself."""
-        with suppress(OSError, ValueError):
-            return StudyRecord.of(read_json(self.folder / STUDY)).timing_threads
-        return None
-
 
 def expanded(arguments: Sequence[str]) -> list[str]:
     """The arguments of a command, with the words that its like= and its study.resume= stand for.
@@ -162,8 +152,6 @@ def _expanded(arguments: Sequence[str], name: str) -> list[str]:
     keys = {_key(each) for each in given}
     words = [word.input_line or "" for word in kept if _key(word) not in relocated]
     words += [f"{key}={as_value(path)}" for key, path in relocated.items()]
-    if not resumes and (threads := stored.threads) is not None and "threads" not in keys:
-        words = [word for word in words if key_of(word) != "threads"] + [f"threads={threads}"]
     if not resumes and STUDIES in map(key_of, words) and not flags.multirun:
         words += [word for word in ONE_RUN if key_of(word) not in {*keys, *map(key_of, words)}]
     of_study = stored.of_study or STUDIES in map(key_of, words)

@@ -26,9 +26,7 @@ class RunSpec:
     cache: where the decoded examples are, see dataset.cache: the path of each file by name.
     quiet: whether what it prints goes to its log only.
     arguments: of an extension's function.
-    tries_one_thread: of `time`, whether steps with one CPU thread are tried before the turns.
     evaluates: of `time`, whether an evaluation is tried first, as scores are asked for, too.
-    threads: of `time`, CPU threads of all processes of a host together; None: as the job says.
     timeout: seconds that a process waits for its peers.
     hosts: of a run on several hosts, what result.json says of each; empty: this host alone.
     """
@@ -47,8 +45,6 @@ class RunSpec:
     cache: dict[str, str] | None = None
     quiet: bool = False
     arguments: tuple[Any, ...] = ()
-    tries_one_thread: bool = False
     evaluates: bool = False
-    threads: int | None = None
     timeout: float = 1800
     hosts: list[dict[str, Any]] = field(default_factory=list)

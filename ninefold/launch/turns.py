@@ -42,7 +42,6 @@ class TurnTaker:
     step_seconds: of a warm-up step, of its slowest process; None if it took none.
     alone: whether it does what one process without a strategy does.
     computes: of runs of one strategy, those with the same do the same work.
-    one_thread: whether it tried one CPU thread, and goes on with it.
     """
 
     def __init__(
@@ -74,7 +73,6 @@ class TurnTaker:
         self.workers: int = max(each["workers"] for each in ready)
         self.alone: bool = ready[0]["alone"]
         self.computes: tuple[Any, ...] = ready[0]["computes"]
-        self.one_thread: bool = ready[0]["one_thread"]
         self._stoppable = all(answer["stoppable"] for answer in ready)
         self._pause(signal.SIGSTOP)
 

@@ -77,7 +77,6 @@ def answer_of(
     other = _other_answer(recording, found)
     answer, by_value = other or study.answer(first, steps), other and other.by_value
     limits = [*answer.caveats, *notes.notes(first)]
-    limits = notes.one_thread(recording.runs, recording.sweep) + limits  # it holds for all figures
     if len(found) > 1 and not by_value:  # what the answer is of comes before that
         most = first.group.ok > found[1].group.ok
         limits.insert(0, notes.several_groups(first.group, len(found), most))

@@ -64,10 +64,7 @@ class Plan:
     control: a copy of the first of them that is timed and not trained; None: not asked for.
     seeds: of the rounds, by number; as many as there may be.
     swept: the keys with several values besides the seed, and those values as written.
-    threads: CPU threads of runs with threads=auto: those of their times; None: all cores.
     """
-
-    threads: int | None = None
 
     def __init__(
         self, jobs: Sequence[Sequence[str]], compose: Compose, study: Mapping[str, Any]
@@ -128,8 +125,6 @@ class Plan:
         config = self._compose(overrides)
         with open_dict(config):
             config.hydra.job.id = config.hydra.job.num = run
-            if self.threads is not None and config.threads == "auto":
-                config.threads = self.threads
         return config
 
     def folder_name(self, cell: PlannedCell, number: int, run: int) -> str:

@@ -105,7 +105,6 @@ class Study:
     def _train(self) -> None:
         """Make the planned training runs that are still missing."""
         plan, budget = self._plan, self._budget
-        plan.threads = self._recording.timing_threads
         if budget is not None and (further := len(plan.seeds) - 1):
             self._screen.note(
                 f"study.budget={budget}: one seed of {counted(plan.cells, 'configuration')}, then "

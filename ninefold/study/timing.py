@@ -70,8 +70,6 @@ class Timing(Entries):
         self._on_gpu = False
         self._alone = set[str]()  # cells that have failed beside others
         self._shown = ""  # what is under way
-        # Whether a process has tried one thread, see `choose_threads`.
-        self._tried_one_thread = bool(recording.timing)
         rounds = recording.timing
         self.done = len(rounds)
         self._tournament = Tournament(
@@ -161,9 +159,6 @@ class Timing(Entries):
         warmed_up = ""
         free, most = dict[str, int](), dict[str, int]()  # bytes, by whose memory they are
         cells = [self._cells[name] for name in left]
-        if not self._tried_one_thread:  # what it finds is for all
-            first = next((cell for cell in cells if self._may_try(cell, folder)), cells[0])
-            cells.insert(0, cells.pop(cells.index(first)))
         while cells and all(there >= RESERVE * most.get(of, 0) for of, there in free.items()):
             cell = cells.pop(0)
             if ready and {cell.name, ready[-1].name} & self._alone:
@@ -188,9 +183,6 @@ class Timing(Entries):
             if (step := run.step_seconds) is not None:
                 warmed_up = f"  {run.name} {milliseconds(step)} a step"
             self._folders.append(run.spec.folder)
-            self._tried_one_thread |= run.spec.tries_one_thread
-            if run.one_thread:
-                self._recording.timing_threads = 1
             for of, there in run.free.items():
                 taken = max(free.get(of, there) - there, run.taken.get(of, 0))
                 most[of] = max(most.get(of, 0), taken)
@@ -294,17 +286,8 @@ class Timing(Entries):
         """What the processes of a cell run. Raises the first failure of its job."""
         own = folder / cell.folder
         job = self._job(cell, own)
-        tries = may_try_one_thread(job) and not self._tried_one_thread
-        threads = self._recording.timing_threads if has_auto_threads(job) else None
-        spec = spec_of(
-            job,
-            own,
-            command="time",
-            quiet=True,
-            tries_one_thread=tries,
-            evaluates="score" in self._recording.asked and not self._recording.timing,
-            threads=threads,
-        )
+        evaluates = "score" in self._recording.asked and not self._recording.timing
+        spec = spec_of(job, own, command="time", quiet=True, evaluates=evaluates)
         write_job(spec, job)
         return spec
 
@@ -314,19 +297,3 @@ class Timing(Entries):
         if cell.name not in self._jobs:
             self._jobs[cell.name] = ready_or_failure(self._plan.job(cell, 0), folder)
         return self._jobs[cell.name]
-
-    def _may_try(self, cell: PlannedCell, folder: Path) -> bool:
-        try:
-            return may_try_one_thread(self._job(cell, folder / cell.folder))
-        except Failure:  # reported when it is the cell's turn
-            return False
-
-
-def has_auto_threads(job: Settled) -> bool:
-    """Whether `threads` of a cell is auto, so that the study chooses its CPU threads."""
-    return bool(job.asked.resolved["threads"] == "auto")
-
-
-def may_try_one_thread(job: Settled) -> bool:
-    """Whether a cell may try one CPU thread: it has one process, and threads=auto."""
-    return has_auto_threads(job) and job.processes == 1

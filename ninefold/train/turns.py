@@ -34,7 +34,6 @@ from ninefold.signals import Stop
 from ninefold.train import build
 from ninefold.train.run import announce, conditions, facts, in_epochs
 from ninefold.train.training_run import TrainingRun
-from ninefold.train.warmup import choose_threads
 from ninefold.tree import Tree
 from ninefold.waits import poll_until
 
@@ -60,12 +59,11 @@ def take_turns(spec: RunSpec) -> None:
     """
     launcher = spec.launcher
     assert launcher is not None
-    threads = {} if spec.threads is None else {"threads": spec.threads}
     with build.running(
         spec.job_yaml,
         spec.folder,
         Stop(),
-        changes={**WITHOUT_FILES, **NO_LIMIT, **threads},
+        changes={**WITHOUT_FILES, **NO_LIMIT},
         cache=spec.cache,
         evaluates=spec.evaluates,
     ) as run:
@@ -77,15 +75,13 @@ def take_turns(spec: RunSpec) -> None:
         step = repeated(run, stepper(run))
         run.warmup.enough = 1.0  # seconds
         run.before_training(step)
-        said = choose_threads(run, step, run.warmup.compiles) if spec.tries_one_thread else None
-        notes += filter(None, [said])
         batches = endless(run)
         steps, disturbed = 0, list[str]()
         context.synchronize()
         if context.device.type == "cuda":
             # Until NCCL's watchdog, which looks every 0.1 s, has seen the end of what is in flight.
             poll_until(lambda: False, 0.2)
-        launcher.send({**ready(run), "one_thread": said is not None})
+        launcher.send(ready(run))
         while "steps" in (message := launcher.recv()):
             take(run, step, batches, message["lead"])
             began, before = time.time(), run.clock.seconds

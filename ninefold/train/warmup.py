@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from itertools import islice
-from statistics import median
 
 import torch
 
@@ -17,8 +16,6 @@ from ninefold.engine.parallel import gather
 from ninefold.engine.training import Step, Training
 from ninefold.measure.numerics import Numerics
 from ninefold.measure.profiler import Profile
-from ninefold.progress import milliseconds
-from ninefold.result import ONE_THREAD
 from ninefold.signals import held_back
 from ninefold.train.kernels import give_back_freed
 from ninefold.tree import Tree
@@ -91,45 +88,6 @@ def slowest(run: Training, seconds: float) -> float:
     """The largest of the processes' `seconds`. Every process must call it."""
     found = torch.tensor(seconds, device=run.context.device)
     return float(gather(found, run.parallel, run.context).max())
-
-
-def choose_threads(run: Training, step: Step, compiles: bool) -> str | None:
-    """Go on with one CPU thread, and return a sentence on it, if steps are faster with it.
-
-    Small networks and busy machines make threads wait for each other. The steps with one and with
-    all threads alternate, and are undone. Three of each suffice after half a second, one of each
-    after two seconds, and 20 at the most. compiles: whether the network is compiled.
-    None: they are not 1.1 times as fast, and less may be noise of so few, or it was not tried: of a
-    process that has one thread, or has peers.
-    """
-    threads = torch.get_num_threads()
-    alone = run.context.world_size == 1 and run.context.device.type == "cpu"
-    if threads == 1 or not alone or compiles:  # to another number it would be compiled anew
-        return None
-    before = run.state.capture(run.parallel, run.context)
-    seconds: dict[int, list[float]] = {threads: [], 1: []}
-    standing = run.state.schedule.standing()
-    with contextlib.closing(first_batches(run.batches)) as batches, standing:
-        for number, (inputs, targets) in enumerate(islice(batches, 2 * 20)):
-            count = (threads, 1)[number % 2]
-            torch.set_num_threads(count)
-            began = time.perf_counter()
-            step(inputs, targets)
-            seconds[count].append(time.perf_counter() - began)
-            tried = sum(map(sum, seconds.values()))
-            enough = tried > 0.5 and len(seconds[1]) >= 3
-            if count == 1 and (enough or tried > 2.0):
-                break
-    run.state.restore(before, run.parallel, run.context)
-    several, one = (median(each) for each in seconds.values())
-    if several < 1.1 * one:
-        torch.set_num_threads(threads)
-        return None
-    torch.set_num_threads(1)
-    return (
-        f"One CPU thread is faster here: a step took {milliseconds(one)} with it, and "
-        f"{milliseconds(several)} with {threads}. {ONE_THREAD}"
-    )
 
 
 def first_batches(batches: Batches) -> Generator[tuple[Tree, Tree], None, None]:

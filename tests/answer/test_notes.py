@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from ninefold.answer.notes import NOTES, notes, one_thread
+from ninefold.answer.notes import NOTES, notes
 from ninefold.answer.study_facts import StudyFacts
-from ninefold.result import AS_FLOAT32, ON_GPU, ONE_THREAD
+from ninefold.result import AS_FLOAT32, ON_GPU
 from ninefold.stats.verdicts import Timings
-from ninefold.study_record import StudyRecord
 from ninefold.tournament.taken import Counted, TakenTurn
 from tests.report.made import EMPTY, evidence, numerics_of, runs_of, whole
 from tests.report.studies import DDP, DP, NONE
@@ -97,11 +96,4 @@ def test_every_row_of_the_table_has_an_example_that_it_speaks_of(row: int) -> No
 
 
 def test_a_study_without_any_of_these_has_no_note() -> None:
-    assert notes(of_runs()()) == one_thread([], StudyRecord()) == []
-
-
-def test_one_thread_is_said_once_whichever_run_or_interrupted_round_tried_it() -> None:
-    note, found = f"It was tried. {ONE_THREAD}", StudyRecord(timing_threads=1)
-    runs = [replace(run, notes=[note]) for run in runs_of({NONE: 5.0})]
-    assert one_thread(runs, found) == [note]
-    assert [said.endswith(ONE_THREAD) for said in one_thread([], found)] == [True]
+    assert notes(of_runs()()) == []

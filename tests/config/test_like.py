@@ -12,7 +12,6 @@ from ninefold.config.composition import compose, flags_of
 from ninefold.config.job import asked, problems
 from ninefold.config.like import expanded, needs_trust
 from ninefold.errors import ConfigError
-from ninefold.files import write_json
 
 CHOICES = {"parallel": "none", "amp": "fp32", "model": "mlp", "dataset": "digits"}
 
@@ -95,13 +94,6 @@ def test_an_experiment_makes_one_run_but_in_a_sweep(tmp_path):
         "experiments=nine_way", "hydra.mode=RUN", "~study", "~report", "numerics=0",
     ]  # fmt: skip
     assert words_of(folder, "-m") == ["experiments=nine_way"]
-
-
-def test_threads_that_a_study_chose_are_kept_unless_the_command_has_its_own(tmp_path):
-    folder = made(tmp_path, "threads=auto")
-    write_json(folder / "sweep.json", {"timing_threads": 1})
-    assert words_of(folder) == ["threads=1"]
-    assert words_of(folder, "threads=2") == []
 
 
 def test_a_relative_path_stays_that_of_the_folder_it_was_typed_in(tmp_path):

@@ -32,13 +32,13 @@ def train_of(written: report.Written) -> list[str]:
 
 def test_the_command_names_the_study_and_in_a_moved_report_the_words_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    folder = study(tmp_path / "a study", timing_threads=1)
+    folder = study(tmp_path / "a study")
     assert train_of(report.write(Path("a study")))[2:] == ["like='a study'", *WORDS]
     assert (
         "python train.py 'like='\"'\"'a study'\"'\"''" in (folder / "report/report.md").read_text()
     )
     (folder / "report").rename(tmp_path / "published")
-    assert train_of(report.write(Path("published"))) == [*WORDS, "threads=1"]  # as all were timed
+    assert train_of(report.write(Path("published"))) == WORDS
 
 
 def test_the_folder_of_a_study_elsewhere_is_on_the_console_alone(tmp_path, monkeypatch):

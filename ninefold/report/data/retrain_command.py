@@ -32,8 +32,7 @@ def train_command(recording: Recording, cell: Cell, typed: str | None = None) ->
     if (words := words_of(recording.runs, cell, sweep, own, recording.as_typed)) is None:
         return None
     if recording.folder is None:
-        threads = sweep.timing_threads  # those of the times
-        return shlex.join([*words, *([] if threads is None else [f"threads={threads}"])])
+        return shlex.join(words)
     trust = own and sweep.trust  # then the study names what only trust=true uses
     alike = [f"like={as_value(str(recording.folder))}", *words, *["trust=true"] * trust]
     program = typed or trained_with(sweep.command)
