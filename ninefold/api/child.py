@@ -39,12 +39,7 @@ class Ended:
     failures: list[Failure] = field(default_factory=list)
 
 
-def run(
-    arguments: Sequence[str],
-    log: Path,
-    heard: Callable[[Event], None],
-    prints: bool,
-) -> Ended:
+def run(arguments: Sequence[str], log: Path, heard: Callable[[Event], None], prints: bool) -> Ended:
     """Run Python with these arguments and wait for its end.
 
     arguments: `TRAIN` or `FITS`, and those of the command. log: takes what it prints unless
@@ -97,7 +92,7 @@ def environment() -> dict[str, str]:
 
 def _listen(reader: int, ended: Ended, heard: Callable[[Event], None]) -> None:
     """Hand on events until the command has closed its end."""
-    with open(reader, closefd=False) as lines:
+    with os.fdopen(reader, closefd=False) as lines:
         for line in lines:
             if not line.endswith("\n"):
                 return  # it was killed while it told this
