@@ -26,7 +26,7 @@ from ninefold.config.resume import Resume
 from ninefold.errors import ConfigError, Failure, Refused
 from ninefold.files import flat
 from ninefold.places import see
-from ninefold.types import MAY_CHANGE, NO_EFFECT, spelled
+from ninefold.types import NO_EFFECT, spelled
 from ninefold.words import key_of
 
 # Keys of training that a loop of one's own does not need to train alike; `init` is a path.
@@ -48,7 +48,8 @@ class _Job:
     config: its configuration, without Hydra's own settings and without keys of a command alone.
     choices: the option of each group.
     overrides: as typed.
-    resume: folder of the run to resume; None for a new run, AUTO for the newest unfinished one.
+    resume: folder of the run to resume; None for a new run. Of Asked also AUTO: the newest
+        unfinished one.
     """
 
     config: Configuration
@@ -79,25 +80,28 @@ class Asked(_Job):
         """As of Settled; empty where the file of an experiment sets some that are still open."""
         if self.choices.get("experiments"):
             return []
-        if self.resume in (None, resume.AUTO):
+        if self.resume is None:
             return variant(self.overrides)
-        return variant(resume.all_overrides(Path(str(self.resume)), self.overrides))
+        return variant(resume.all_overrides(Path(self.resume), self.overrides))
 
-    def differences(self, folder: Path) -> list[str]:
+    def differences(self, folder: Path, vary: tuple[str, ...] = ()) -> list[str]:
         """How this job differs from the run in `folder`, as `key=now (was before)`.
 
-        Keys that affect no result are left out. Raises CheckpointError.
+        Keys that affect no result are left out. vary: further ones, of which this job is given the
+        run's values: others are computed from them, as a cosine's T_max from epochs. Raises
+        CheckpointError.
         """
         run = resume.read(folder)
         before = run.config.frozen
         dataset = self.resolved.get("dataset") or {}
         open_keys = [key for key in KEYS_FROM_DATA if dataset.get(key, 0) is None]
         said = {f"dataset.{key}": resume.select(before, f"dataset.{key}") for key in open_keys}
-        now = self.config.completed(said).frozen
+        varied = resume.values_of(before, vary)
+        now = self.config.completed({**varied, **said}).frozen
         return schema.differences(
             {**before, "choices": run.choices},
             {**now, "choices": self.choices},
-            (*options.marked(NO_EFFECT), "choices.logger", *self.automatic),
+            (*options.marked(NO_EFFECT), "choices.logger", *self.automatic, *vary),
         )
 
     @property
@@ -114,17 +118,6 @@ class Checked(_Job):
     """
 
     asked: Asked
-
-    def continuing(self, resuming: Resume) -> Checked:
-        """The job of the run that is resumed, with what the command changes."""
-        (config, choices), run = resuming.merged, resuming.run
-        return Checked(
-            asked=self.asked,
-            config=config,
-            choices=choices,
-            overrides=resume.all_overrides(run.folder, self.overrides),
-            resume=str(run.folder),
-        )
 
     def settle(self) -> Settled:
         """Check that the data is there (download it if asked to) and resolve the values `auto`.
@@ -159,8 +152,7 @@ class Checked(_Job):
         if node is None or (evaluates and data.refers_elsewhere(node)):
             # It takes that of its checkpoint, or refers to something that only the checkpoint has.
             return config, lambda threads: None
-        resumes = self.resume not in (None, resume.AUTO)
-        began = evaluates or resumes  # what a run that is resumed asks, it has
+        began = evaluates or self.resume is not None  # what a run that is resumed asks, it has
         asking = None if began else _refers_to_classes(config.tree)
         option = self.choices["dataset"]
         dataset, cache, found = data.prepare(node, option, asking, counts=evaluates)
@@ -301,31 +293,14 @@ def check(asked: Asked) -> Checked:
             found.append(failure)
     if found:
         raise Refused(found)
-    return job if job.resume in (None, resume.AUTO) else _resumed(job, Path(job.resume))
-
-
-def settle(job: Checked, root: Path) -> Settled:
-    """Settle `job`: with resume=auto that of the newest unfinished run of it in `root`, if any.
-
-    Raises Failure.
-    """
-    settled = job.settle()
-    if job.resume != resume.AUTO:
-        return settled
-    automatic = job.asked.automatic
-    run = resume.newest_unfinished(root, settled.config, job.choices, automatic)
-    if run is None:
-        print(f"resume=auto: no unfinished run of this job under {root}, starting one")
-        return replace(settled, resume=None)
-    step = resume.saved_step(run.folder)
-    print(f"resume=auto: resuming {run.folder} at step {step}", flush=True)
-    keys = options.marked(MAY_CHANGE)
-    return job.continuing(Resume(run, keys, job.config, job.choices)).settle()
+    return job if job.resume is None else _resumed(job, Path(job.resume))
 
 
 def _resumed(job: Checked, folder: Path) -> Checked:
     """The job of the run in `folder`, except for keys that may change. Raises Refused."""
     keys = _named(job.overrides)
+    if job.resolved["resume"] is None:  # by the command that began it, on what is its machine now
+        keys += job.asked.automatic
     try:
         run = resume.read(folder)
         if run.config.frozen["dataset"].get("download") and "dataset.download" not in keys:
@@ -339,7 +314,9 @@ def _resumed(job: Checked, folder: Path) -> Checked:
         resuming.check_values()
     except Failure as failure:
         raise Refused([failure]) from failure
-    return job.continuing(resuming)
+    config, choices = resuming.merged
+    overrides = resume.all_overrides(folder, job.overrides)
+    return replace(job, config=config, choices=choices, overrides=overrides)
 
 
 def _named(overrides: list[str]) -> list[str]:

@@ -2,9 +2,9 @@
 
 Who decides that a run is resumed:
 
-- its command, by resume=FOLDER or resume=auto: `check` and `settle` in config/job.py
-- Slurm, which requeues the command, and torchrun, which restarts all ranks:
-  `ready` in launch/ready.py
+- its command, by resume=FOLDER: `check` in config/job.py
+- its command, by resume=auto, Slurm, which requeues the command, and torchrun, which restarts all
+  ranks: `ready` in launch/ready.py
 - torch elastic, which restarts the workers (launch.max_restarts): `main` in launch/worker.py
 - a study that is resumed, for a run that it had begun: `_prepare` in study/runner.py
 
@@ -189,36 +189,6 @@ class Resume:
         return config.with_values(follows), options
 
 
-def newest_unfinished(
-    root: Path, config: Configuration, choices: Tree, automatic: Sequence[str] = ()
-) -> Stored | None:
-    """Find the newest run under `root` that has a checkpoint, has not ended, and is of this job.
-
-    config, choices: of the command's job, settled. automatic: keys whose values are the machine's,
-    which may be another one than before.
-    """
-    varying = (*may_vary(), *automatic)
-    unread: list[Path] = []
-    for folder in unfinished(root):
-        try:
-            run = read(folder)
-        except CheckpointError:
-            unread.append(folder)
-            continue  # it cannot be a run of this job
-        same_options = all(
-            run.choices.get(group) == option
-            for group, option in choices.items()
-            if group not in ("logger", "experiments")
-        )
-        before = run.config.frozen
-        now = _as_if(config, before, varying)
-        if same_options and not schema.differences(before, now, varying):
-            return run
-    if unread:
-        print(f"resume=auto: {len(unread)} cannot be read; resume={unread[0]} says why")
-    return None
-
-
 def unfinished(root: Path) -> list[Path]:
     """The run folders in `root` that have a checkpoint and have not ended, newest first."""
     found = []
@@ -250,18 +220,9 @@ def saved_step(folder: Path) -> int:
     return max((entry["step"] for entries in files.values() for entry in entries), default=0)
 
 
-def _as_if(config: Configuration, before: Tree, varying: tuple[str, ...]) -> Tree:
-    """The job that the command would freeze with the run's values of the keys that may vary.
-
-    Other keys are computed from these: a cosine's T_max from epochs.
-    """
-    return config.with_values(
-        {
-            key: value
-            for key, value in flat(before).items()
-            if schema.is_any_of(key, varying) and not schema.is_any_of(key, ("logger", "resume"))
-        }
-    ).frozen
+def values_of(tree: Tree, keys: tuple[str, ...]) -> Tree:
+    """The values in a frozen job of these keys and those below, by dotted keys."""
+    return {key: value for key, value in flat(tree).items() if schema.is_any_of(key, keys)}
 
 
 def may_change(key: str) -> bool:
@@ -271,7 +232,8 @@ def may_change(key: str) -> bool:
 
 def may_vary() -> tuple[str, ...]:
     """The keys of which runs that resume=auto takes for the same job may have other values."""
-    return ("resume", *(key for key in marked(MAY_CHANGE) if key not in ONLY_IF_NAMED))
+    kept = (key for key in marked(MAY_CHANGE) if key not in ONLY_IF_NAMED)
+    return ("resume", "choices.experiments", *kept)
 
 
 def select(tree: Any, key: str) -> Any:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.config.data import prepare_weights
-from ninefold.config.job import Asked, Checked, Settled, check, settle
-from ninefold.config.resume import AUTO, holds_a_run
+from ninefold.config.job import Asked, Checked, Settled, check
+from ninefold.config.resume import AUTO, holds_a_run, may_vary, saved_step, unfinished
 from ninefold.errors import (
+    CheckpointError,
     ConfigError,
     Failure,
     FolderInUse,
@@ -41,9 +42,11 @@ def ready(asked: Asked, folder: Path) -> Settled:
     """
     if asked.resume is None and not asked.evaluates:
         asked = _taken_up_again(asked, folder)
+    if asked.resume == AUTO:
+        asked = _newest_unfinished(asked, folder.parent)
     whole = check(asked)
     start_importing(whole)  # while this process looks at the data
-    job = settle(whole, folder.parent)
+    job = whole.settle()
     if job.resume is None and not job.evaluates:
         prepare_weights(whole.resolved["init"], job.resolved["model"]["net"])
     require_few_processes([job])
@@ -72,6 +75,28 @@ def _taken_up_again(asked: Asked, folder: Path) -> Asked:
         return replace(asked, resume=AUTO) if restarted else asked
     print(f"the job was {'restarted' if restarted else 'requeued'}: resuming {folder}", flush=True)
     return replace(asked, resume=str(folder))
+
+
+def _newest_unfinished(asked: Asked, root: Path) -> Asked:
+    """With resume=auto: resume the newest run in `root` that is of this job and has not ended.
+
+    It is a new run if there is none. Raises Refused if something is wrong with the command.
+    """
+    check(replace(asked, resume=None))
+    unread: list[Path] = []
+    for run in unfinished(root):
+        try:
+            same = not asked.differences(run, may_vary())
+        except CheckpointError:
+            unread.append(run)
+            continue  # it cannot be a run of this job
+        if same:
+            print(f"resume=auto: resuming {run} at step {saved_step(run)}", flush=True)
+            return replace(asked, resume=str(run))
+    if unread:
+        print(f"resume=auto: {len(unread)} cannot be read; resume={unread[0]} says why")
+    print(f"resume=auto: no unfinished run of this job under {root}, starting one")
+    return replace(asked, resume=None)
 
 
 def start_importing(job: Checked) -> None:

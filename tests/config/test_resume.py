@@ -14,10 +14,12 @@ from PIL import Image
 
 from ninefold.checkpoint.store import Checkpoints
 from ninefold.config import resume
-from ninefold.config.configuration import Configuration
+from ninefold.config.job import asked
 from ninefold.config.schema import is_any_of
 from ninefold.config.untrusted import for_evaluation
 from ninefold.errors import CheckpointError
+from ninefold.launch.command import composed
+from ninefold.launch.ready import ready
 from ninefold.machine import cores
 from tests.conftest import Shell, metrics, only_run, result
 from tests.faults.runs import one_after_another
@@ -105,6 +107,19 @@ def test_auto_finds_the_newest_unfinished_run_of_this_job_and_no_other(shell, be
     job_now = stored(runs / "new")
     assert (job_now["epochs"], job_now["scheduler"]["T_max"]) == (20, 10)
     assert not (runs / "next").exists()
+
+
+def test_auto_leaves_what_is_not_typed_as_the_run_has_it(shell, begun):
+    """Once by a command with other epochs, and then by the one that began it."""
+    run = copied(begun, "plain", shell.folder / "runs" / "plain")
+    (run / "config.yaml").write_text(
+        (run / "config.yaml").read_text().replace("epochs: 10", "epochs: 20")
+    )
+    interrupted(run)
+    command = (*JOB, *BEGUN["plain"], "hydra.run.dir=runs/next", "resume=auto", "log_every=2")
+    done = shell.train(*command, code=0)
+    assert done.stdout.startswith("resume=auto: resuming runs/plain at step 3\n")
+    assert (stored(run)["epochs"], stored(run)["log_every"]) == (20, 2)
 
 
 def test_auto_goes_on_where_the_ranks_are_started_one_by_one(shell, begun):
@@ -282,9 +297,11 @@ def test_a_run_of_an_earlier_version_is_refused_by_its_keys_with_a_way_on(begun,
     line = str(refused.value)
     assert line.startswith(f"error: resume={run}: its config.yaml cannot be used; this version has")
     assert re.search(r" launch\.dry, .*; resume it with the version that wrote it, or", line)
-    job = Configuration(tree=OmegaConf.create({"seed": 0}))
-    assert resume.newest_unfinished(tmp_path, job, {}) is None
-    assert capsys.readouterr().out == f"resume=auto: 1 cannot be read; resume={run} says why\n"
+    config = composed([*JOB, "resume=auto", "launch.inline=true"], "")
+    assert ready(asked(config, config.hydra), tmp_path / "next").resume is None
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == f"resume=auto: 1 cannot be read; resume={run} says why"
+    assert second.startswith("resume=auto: no unfinished run of this job under ")
 
 
 def test_a_checkpoint_of_an_earlier_version_is_evaluated_once_the_group_that_went_is_named():
