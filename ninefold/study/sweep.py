@@ -107,8 +107,8 @@ def begun(
             )
         write_durably(folder / like.SWEEP, composition.as_yaml().encode())
         recording.trust = like.needs_trust(folder)
-        turns = timing.Timing(planned.plan, recording, screen, failed)
-        times = turns if "time" in recording.asked else None
+        asks_time = "time" in recording.asked
+        times = timing.Timing(planned.plan, recording, screen, failed) if asks_time else None
         yield Study(planned.plan, recording, launch, times, planned.concurrent, screen)
 
 

@@ -1,5 +1,6 @@
 """A command runs its sweep as a study and prints how to resume it."""
 
+import json
 import re
 import shlex
 
@@ -54,6 +55,12 @@ def test_a_sweep_of_values_that_its_budget_ends_says_how_to_go_on(shell):
     )  # fmt: skip
     assert "seeds 1 were not run" in done.stdout
     assert re.search(r"^resume the study with: .*study.budget=null$", done.stdout, re.MULTILINE)
+
+
+def test_a_study_of_scores_alone_records_nothing_of_turns(shell):
+    shell.train("-m", "seed=0,1", "max_steps=1", "launch.inline=true", "hydra.sweep.dir=s", code=0)
+    recorded = json.loads((shell.folder / "s" / "sweep.json").read_text())
+    assert (recorded["timing"], recorded["timing_seed"]) == ([], None)
 
 
 def test_a_study_none_of_whose_cells_can_run_says_each_reason_once_and_writes_nothing(shell):
