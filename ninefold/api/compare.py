@@ -83,8 +83,9 @@ def compare(
     KeyboardInterrupt says how to resume; `ninefold.Answer(folder)` is what is known then.
     """
     _require_possible()
-    if seeds < 1:
-        raise ConfigError("seeds", seeds, "no run has one", "1 or more are allowed", "raise it")
+    if not isinstance(seeds, int) or seeds < 1:
+        wrong, allowed = "it is no number of runs", "a whole number from 1 is allowed"
+        raise ConfigError("seeds", repr(seeds), wrong, allowed, "correct it")
     if ask is None:
         ask = ["time"] if test is None else ["time", "score"]
     ask = [part.strip() for word in listed(ask) for part in word.split(",")]

@@ -71,6 +71,8 @@ def comparing_in_place() -> None:
 
 NET = net()
 REFUSED: list[tuple[str, Call]] = [
+    ("seeds='3': it is no number of runs; .*; correct it", comparing(net, (X, Y), LOSS, seeds="3")),
+    ("seeds=0: it is no number of runs; .*; correct it", comparing(net, (X, Y), LOSS, seeds=0)),
     ("model=Linear: it is on meta; .*; give .* or model.cpu()", comparing(meta(), (X, Y), LOSS)),
     ("model=Headless: it has no forward.*model.training_step", comparing(Headless(), (X, Y), LOSS)),
     ("model=DataParallel: .*; give the module in it", comparing(nn.DataParallel(net()), X, LOSS)),
