@@ -21,7 +21,7 @@ import hydra
 from omegaconf import DictConfig
 
 from ninefold import places, ranks, signals
-from ninefold.config import like, overrides, resolvers
+from ninefold.config import like, overrides, resolvers, search_path
 from ninefold.config.composition import (
     VERSION,
     Composition,
@@ -121,6 +121,8 @@ class Command:
             if self.name == "train":
                 arguments = like.expanded(arguments)
             flags = flags_of(arguments)
+            if problems := search_path.problems(flags):  # in the places that like= stands for
+                raise Refused(problems)
             if flags.help:
                 from ninefold.config import list_commands
 

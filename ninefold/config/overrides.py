@@ -49,7 +49,7 @@ def of_arguments(arguments: Sequence[str], command: str) -> list[Failure]:
         flags = _parser(command).parse_args(quoted(arguments))
     except ConfigError as failure:
         return [failure]
-    return [] if flags.config_path else search_path.problems(flags)
+    return search_path.problems(flags)
 
 
 def unreadable(arguments: Sequence[str]) -> list[Failure]:

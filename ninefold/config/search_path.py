@@ -73,6 +73,8 @@ def _listed(text: str) -> list[str]:
 
 def problems(flags: Namespace) -> list[Failure]:
     """The user's options that Hydra would not use, as they have names of built-in ones."""
+    if flags.config_path:  # nothing is built in there
+        return []
     wrong, do = "it is not used, as a built-in one has its name", "give it another name"
     return [
         ConfigError("option", own, wrong, f"Hydra takes {ours}", do)

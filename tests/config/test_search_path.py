@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from hydra._internal.utils import create_config_search_path
 
+from ninefold import main
 from ninefold.config import overrides, resolvers
 from ninefold.config.composition import compose, flags_of
+from tests.config.test_like import made
 from tests.conftest import ROOT
 
 CONF = ROOT / "conf"
@@ -53,6 +55,14 @@ def test_an_option_named_as_one_of_ours_is_refused_with_both_paths(own, name, ho
     assert line.startswith(f"error: option={file}: it is not used, ")
     assert str((ROOT if name.startswith("experiments") else CONF) / f"{name}.yaml") in line
     assert lines(*words, command="evaluate") == [line]
+
+
+def test_an_option_so_named_is_refused_in_a_folder_that_a_study_names_too(own, tmp_path, capsys):
+    sources = [{"provider": "command-line", "schema": "file", "path": str(own)}]
+    study = made(tmp_path / "study", "model=mine", config_sources=sources)
+    (own / "model" / "convnet.yaml").write_text("net: {_target_: mine.Net}\n")  # added later
+    assert main.Command("train", [f"like={study}", "trust=true"]).execute() == 2
+    assert capsys.readouterr().err.startswith(f"error: option={own}/model/convnet.yaml: it is not")
 
 
 def test_no_file_of_the_users_replaces_the_keys_of_a_command(own):
