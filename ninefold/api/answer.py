@@ -100,8 +100,8 @@ class Answer:
     def resume(self, minutes: float = 2.0, show: bool = True) -> Answer:
         """Go on with the comparison for so many minutes more, and return its answer.
 
-        Full training runs that are missing are made after that: `study.budget` of the comparison
-        limits them.
+        Full training runs that are missing are made after that; `study.budget` limits them.
+
         show: whether to show the progress. Raises what `ninefold.compare` does, if nothing more
         could be measured its first failure, and ConfigError of a study that it did not begin.
         """

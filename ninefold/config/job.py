@@ -299,7 +299,7 @@ def check(asked: Asked) -> Checked:
 def _resumed(job: Checked, folder: Path) -> Checked:
     """The job of the run in `folder`, except for keys that may change. Raises Refused."""
     keys = _named(job.overrides)
-    if job.resolved["resume"] is None:  # by the command that began it, on what is its machine now
+    if job.resolved["resume"] is None:  # its own command goes on with it, on any machine
         keys += job.asked.automatic
     try:
         run = resume.read(folder)

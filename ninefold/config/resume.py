@@ -31,7 +31,7 @@ from ninefold.errors import CheckpointError, ConfigError
 from ninefold.files import flat, read_json, read_text, require_plain_yaml
 from ninefold.ranks import started_by
 from ninefold.result import FILE
-from ninefold.types import MAY_CHANGE, spelled
+from ninefold.types import MAY_CHANGE, NO_EFFECT, spelled
 from ninefold.words import key_of
 
 AUTO = "auto"
@@ -231,9 +231,12 @@ def may_change(key: str) -> bool:
 
 
 def may_vary() -> tuple[str, ...]:
-    """The keys of which runs that resume=auto takes for the same job may have other values."""
-    kept = (key for key in marked(MAY_CHANGE) if key not in ONLY_IF_NAMED)
-    return ("resume", "choices.experiments", *kept)
+    """The keys of which runs that resume=auto takes for the same job may have other values.
+
+    Besides those that affect no result.
+    """
+    others = (*ONLY_IF_NAMED, *marked(NO_EFFECT))
+    return ("choices.experiments", *(key for key in marked(MAY_CHANGE) if key not in others))
 
 
 def select(tree: Any, key: str) -> Any:
