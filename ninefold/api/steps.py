@@ -140,17 +140,21 @@ def take_turn(
 
 def settings() -> dict[str, object]:
     """What torch has once for all steps, by what sets it."""
-    backends = torch.backends
-    in_tf32 = (backends.cuda.matmul, getattr(backends.cudnn, "conv", None))
+    backends, cuda = torch.backends, torch.backends.cuda
+    kinds = ("cpu", getattr(torch.accelerator.current_accelerator(), "type", "cuda"))
+    attention = (cuda.flash_sdp_enabled, cuda.mem_efficient_sdp_enabled, cuda.math_sdp_enabled)
     return {
         "torch.autocast": [
-            (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
-            for kind in ("cpu", "cuda")
+            (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds
         ],
         "torch.set_grad_enabled": torch.is_grad_enabled(),
         "torch.set_default_dtype": torch.get_default_dtype(),
-        "torch.backends.cudnn": (backends.cudnn.benchmark, backends.cudnn.deterministic),
-        "TF32": [getattr(each, "fp32_precision", None) for each in in_tf32],
+        "torch.use_deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "torch.nn.attention.sdpa_kernel": [is_on() for is_on in attention],  # type: ignore[no-untyped-call]
+        "torch.backends.cudnn": [
+            getattr(backends.cudnn, name) for name in ("enabled", "benchmark", "deterministic")
+        ],
+        "TF32": (cuda.matmul.fp32_precision, backends.cudnn.conv.fp32_precision),  # type: ignore[attr-defined]
     }
 
 

@@ -105,7 +105,7 @@ def kill(token: str, process: subprocess.Popen[bytes] | None = None) -> None:
 def is_dead(pid: int) -> bool:
     """Whether a process has ended and only waits for its parent to notice."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] in (b"Z", b"X")
     except OSError:
         return True
 

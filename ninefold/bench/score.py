@@ -280,6 +280,12 @@ def require_changes(commands: Sequence[Command], keep: Path) -> None:
             closing(HeldCommand(command, SEEDS[-1], keep, {*MARKS})) as held,  # no run's number
             telling(f"the first step of {command.name}; its output is in {held.log}"),
         ):
-            poll_until(held.arrived, interval=LOOK_SECONDS)
+            try:
+                poll_until(held.arrived, interval=LOOK_SECONDS)
+            except Failure as failure:
+                if "--whole" in failure.do:  # which --score is already
+                    do = "leave that option out, or give two commands"
+                    raise command.failure(failure.wrong, failure.allowed, do) from failure
+                raise
             hellos[command.name] = held.hellos
     require_effect({each.name: each.changes for each in commands}, hellos)

@@ -451,9 +451,9 @@ def is_near(number: float, times: float) -> bool:
 def parts(beyond: Sequence[Difference], all_: Sequence[Difference]) -> bool:
     """Whether training follows what is beyond its limit in a step, or most trained weights are."""
     grads = [each for each in all_ if each.phase == "grad"]
-    frozen = {each.name for each in grads if not any(of.square for of in each.sides)}
+    trained = {each.name for each in grads if any(of.square for of in each.sides)}
     weights, of_all = (
-        sum(each.phase == "param" and each.name not in frozen for each in of)
+        sum(each.phase == "param" and (each.name in trained or not trained) for each in of)
         for of in (beyond, all_)
     )
     missing = any(each.phase == "state" and each.misses for each in beyond)

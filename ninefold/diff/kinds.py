@@ -184,7 +184,8 @@ def took_others(parting: Divergence) -> bool:
     orders, count = [Training("", of).order() for of in parting.until], len(taken(parting.ranks[0]))
     for name in {*orders[0]} & {*orders[1]}:
         until = min(len(order[name]) for order in orders)  # some loaders are a batch ahead
-        own = ([str(each) for each in order[name][:until][-count:]] for order in orders)
+        until -= until % count
+        own = ([str(each) for each in order[name][until - count : until]] for order in orders)
         if common(*own) <= ALIKE:
             return True
     return False
@@ -282,9 +283,11 @@ def of_module(parting: Divergence, each: Difference) -> Told:
     if "BatchNorm" in module(parting, each) and numbers:
         why = "and it takes mean and variance over each, as is expected"
         return "batchnorm", f"{said}: {numbers}, {why}"
-    drew = [name for ranks in parting.ranks for rank in ranks for name in rank["drew"]]
+    drew = {name for ranks in parting.ranks for rank in ranks for name in rank["drew"]}
     compared = {other.name for other in parting.last if other.phase == "output"} - {each.name}
-    if drawn := next((name for name in drew if name not in compared), None):
+    until = [name for phase, name in table(parting.ranks[0]) if phase == "output"]
+    before = until[: until.index(each.name) + 1]
+    if drawn := next((name for name in before if name in drew and name not in compared), None):
         of = "it" if drawn == each.name else drawn
         random = f"{said} by random numbers that are drawn for {of}"
         if numbers:
@@ -336,7 +339,7 @@ def of_gradients(parting: Divergence, each: Difference) -> Told:
     for times in (of_loss, ratio):  # gradients that are clipped do not show that of the loss
         if times:
             kind, said = of_factor(parting, times, of_loss)
-            if all(other.phase != "grad" for other in parting.beyond):
+            if keys and all(other.phase != "grad" for other in parting.beyond):
                 said += "; gradients are equal, so they are divided or clipped after it"
             if times == ratio or kind != "factor":
                 return kind, said

@@ -73,9 +73,19 @@ def without_gradients() -> None:
     torch.set_grad_enabled(False)
 
 
+def by_the_plain_kernel() -> Generator[None, None, None]:
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        while True:
+            yield
+
+
 @pytest.mark.parametrize(
     ("step", "name"),
-    [(in_autocast(), "torch.autocast"), (without_gradients, "torch.set_grad_enabled")],
+    [
+        (in_autocast(), "torch.autocast"),
+        (without_gradients, "torch.set_grad_enabled"),
+        (by_the_plain_kernel(), "torch.nn.attention.sdpa_kernel"),
+    ],
 )
 def test_a_step_that_leaves_settings_changed_for_the_other_steps_is_refused(step, name) -> None:
     try:

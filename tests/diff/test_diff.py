@@ -164,6 +164,10 @@ def test_gradients_of_a_step_that_both_scalers_skip_are_not_compared() -> None:
     for each, bad in zip(pair, (2.0, 3.0), strict=True):
         each.first["entries"][1][-1] = numbers(1.0, bad=bad)
     assert answer(find(*pair))["kind"] == "equal"
+    pair[1].first["entries"][0][-1] = numbers(4.0)
+    pair[1].first["micro"] = 4
+    text = answer(find(*pair))["text"]
+    assert text.endswith("B adds up 4 micro-batches and does not divide by their number.")
 
 
 def test_padding_of_as_many_micro_batches_on_other_ranks_is_no_augmentation() -> None:
@@ -236,6 +240,10 @@ def test_dropout_whose_output_cannot_be_compared_explains_what_comes_after_it() 
     other.first["entries"][0][-1][0] = 7.0  # another size, as padding makes
     found = answer(find(one, other))
     assert found["kind"] == "dropout"
+    other.first["drew"] = one.first["drew"] = ["later"]
+    assert answer(find(one, other))["kind"] == "module"
+    other.first["drew"] = ["drop"]
+    found = answer(find(one, other))
     assert (
         "differs by 50 % by random numbers that are drawn for drop: others where" in found["text"]
     )

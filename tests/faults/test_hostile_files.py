@@ -412,6 +412,8 @@ def test_what_is_replaced_is_the_value_in_every_form_and_nothing_else(monkeypatc
     secrets.note("D", "./data")
     secrets.note("E", "./ab")
     secrets.note("F", "    ")
+    secrets.note("G", "hunter2")
+    assert secrets.redact("rejected hunter2.") == "rejected ${oc.env:G}."
     assert secrets.redact("error: dataset.root=./data: no about") == (
         "error: dataset.root=${oc.env:D}: no about"
     )

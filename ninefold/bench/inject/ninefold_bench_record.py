@@ -135,7 +135,7 @@ class Recorder:
     were on when recording began. depth: of the call of a network that is under way; a network is an
     outermost module that computes itself. on: whether that is recorded. networks: by id, with what
     their names begin with. entered: those of this step. begun: micro-batches when the optimizer's
-    step began. again: calls of each module in that of its network. names: of parameters and
+    step began. again: calls of each module since the last backward pass. names: of parameters and
     modules, by id. modules: classes, by name. ties: names of
     each parameter that has several. scale: of the GradScaler whose step it is. state: of random
     numbers at the last output. drew: outputs for which some were drawn.
@@ -145,14 +145,14 @@ class Recorder:
         self.calls, self.thread, self.ended, self.unrecorded = None, get_ident(), False, None
         self.depth, self.on, self.networks, self.names = None, False, {}, {}
         self.count, self.loading, self.file, self.table = 0, 0, None, {}
-        self.modules, self.ties, self.again = {}, [], {}
+        self.modules, self.ties = {}, []
         self.loaders = set()  # that gave batches to the first step
         self.begin()
 
     def begin(self):
         self.entries, self.data, self.examples, self.entered = [], [], [], set()
         self.micro, self.begun, self.rng, self.scale = 0, 0, None, None
-        self.state, self.drew = None, []
+        self.state, self.drew, self.again = None, [], {}
 
     def end(self):
         """Record nothing more. What was put in the place of functions stays, and hands on."""
@@ -175,15 +175,15 @@ class Recorder:
             self.depth = None
         if self.depth is not None or self.is_apart() or hands_on(module):
             return
-        self.depth, self.on, self.again = self.calls.depth, self.gradients, {}
+        self.depth, self.on = self.calls.depth, self.gradients
         if not self.on:
             return
         self.enter(module)
-        for name, tensor in self.named([arguments, keywords], module):
+        for place, (name, tensor) in enumerate(self.named([arguments, keywords], module)):
             if tensor.grad_fn is None and tensor.dim():  # else another network has made it
                 own = self.note("input", name, tensor, by_example=True)
-                if name == self.names[id(module)]:
-                    self.examples.append([name, own])
+                if not place:
+                    self.examples.append([self.names[id(module)], own])
 
     @quiet
     def after(self, module, found):
@@ -193,9 +193,10 @@ class Recorder:
             self.depth = None
         if not self.on:
             return
-        call = self.again[id(module)] = self.again.get(id(module), 0) + 1
         # A mean over examples does not add up; `loss` has it.
-        outputs = [(name, each) for name, each in self.named(found, module, call) if each.dim()]
+        outputs = [(name, each) for name, each in self.named(found, module) if each.dim()]
+        name = self.name_of(module)
+        self.again[name] = self.again.get(name, 0) + 1
         for name, tensor in outputs:
             self.note("output", name, tensor, by_example=True)
         if outputs:
@@ -203,15 +204,19 @@ class Recorder:
             if not before.items() <= self.state.items():
                 self.drew += [name for name, _ in outputs]
 
-    def named(self, values, module, call=1):
+    def named(self, values, module):
         """The tensors that a module gets or returns, each with the module's name and its place.
 
-        call: of the module in this call of its network.
+        A module that is called again before the backward pass has `[call 2]` behind its name.
         """
-        name = self.names.get(id(module), type(module).__name__)
+        name = self.name_of(module)
+        call = self.again.get(name, 0) + 1
         name += f"[call {call}]" if call > 1 else ""
         for place, tensor in enumerate(tensors_in(values)):
             yield f"{name}[{place}]" if place else name, tensor
+
+    def name_of(self, module):
+        return self.names.get(id(module), type(module).__name__)
 
     def enter(self, network):
         """The call of a network begins: note its weights, if it is the first in this step."""
@@ -331,6 +336,7 @@ class Recorder:
             for tensor in tensors_in(tensors):
                 self.note("loss", "loss", tensor.sum())
             self.micro += 1
+            self.again = {}
 
     def watch_scaler(self):
         """Note the scale of a GradScaler, and count a step that it skips, too."""
