@@ -129,7 +129,7 @@ class Result:
     loader_workers: threads of each process, or processes, that read batches ahead.
     random_inputs: whether the examples were drawn at random, so that a score says nothing.
     mean_loss: whether the loss of a batch is the mean of the losses of its halves, so that several
-        replicas train what one does; None: it was not tried.
+        replicas, or micro-batches, train what a whole batch does; None: it was not tried.
     resident_bytes: of the examples that are on the GPU of a process; 0: none are.
     units, units_per_example: what a throughput is shown in, such as tokens, and how many of them an
         example has; examples_per_second itself is of examples, whatever these are. None: images.

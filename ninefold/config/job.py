@@ -87,21 +87,18 @@ class Asked(_Job):
     def differences(self, folder: Path, vary: tuple[str, ...] = ()) -> list[str]:
         """How this job differs from the run in `folder`, as `key=now (was before)`.
 
-        Keys that affect no result are left out. vary: further ones, of which this job is given the
-        run's values: others are computed from them, as a cosine's T_max from epochs. Raises
-        CheckpointError.
+        Keys that affect no result are left out. vary: further ones, and with them all that refers
+        to others, as a cosine's T_max to epochs, as these are compared. Raises CheckpointError.
         """
         run = resume.read(folder)
         before = run.config.frozen
-        dataset = self.resolved.get("dataset") or {}
-        open_keys = [key for key in KEYS_FROM_DATA if dataset.get(key, 0) is None]
-        said = {f"dataset.{key}": resume.select(before, f"dataset.{key}") for key in open_keys}
-        varied = resume.values_of(before, vary)
-        now = self.config.completed({**varied, **said}).frozen
+        now = self.config.completed(of_data(self.config, before)).frozen
+        follows = [key for key, value in flat(now).items()
+                   if vary and self.config.refers(key) and "${" not in str(value)]  # fmt: skip
         return schema.differences(
             {**before, "choices": run.choices},
             {**now, "choices": self.choices},
-            (*options.marked(NO_EFFECT), "choices.logger", *self.automatic, *vary),
+            (*options.marked(NO_EFFECT), "choices.logger", *self.automatic, *vary, *follows),
         )
 
     @property
@@ -306,7 +303,8 @@ def _resumed(job: Checked, folder: Path) -> Checked:
         if run.config.frozen["dataset"].get("download") and "dataset.download" not in keys:
             # Nothing is fetched because a file says so.
             run = replace(run, config=run.config.with_values({"dataset.download": False}))
-        resuming = Resume(run, keys, job.config, job.choices)
+        now = job.config.with_values(of_data(job.config, run.config.frozen))
+        resuming = Resume(run, keys, now, job.choices)
         if job.asked.of_command.get("trust") is not True:
             resuming.check_trust()
         resuming.check_same()
@@ -317,6 +315,13 @@ def _resumed(job: Checked, folder: Path) -> Checked:
     config, choices = resuming.merged
     overrides = resume.all_overrides(folder, job.overrides)
     return replace(job, config=config, choices=choices, overrides=overrides)
+
+
+def of_data(config: Configuration, run: Tree) -> Tree:
+    """What a run knows by its data of keys that are open in `config`."""
+    dataset = config.resolved.get("dataset") or {}
+    open_keys = [f"dataset.{key}" for key in KEYS_FROM_DATA if dataset.get(key, 0) is None]
+    return {key: resume.select(run, key) for key in open_keys}
 
 
 def _named(overrides: list[str]) -> list[str]:

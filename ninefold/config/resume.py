@@ -220,11 +220,6 @@ def saved_step(folder: Path) -> int:
     return max((entry["step"] for entries in files.values() for entry in entries), default=0)
 
 
-def values_of(tree: Tree, keys: tuple[str, ...]) -> Tree:
-    """The values in a frozen job of these keys and those below, by dotted keys."""
-    return {key: value for key, value in flat(tree).items() if schema.is_any_of(key, keys)}
-
-
 def may_change(key: str) -> bool:
     """Whether a run may be resumed with another value of `key`."""
     return schema.is_any_of(key, marked(MAY_CHANGE))

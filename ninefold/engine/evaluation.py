@@ -84,9 +84,9 @@ def evaluate(
                 break
             loss_of_batch, more = forward(inputs, targets, measure=True)
             loss += loss_of_batch.detach()
-            more = more.detach()
+            more = summable(more)
             with user_errors_as_config(task, "measure"):  # stack takes tensors of one shape only
-                sums = more if sums is None else torch.stack((sums, more)).sum(0, dtype=more.dtype)
+                sums = more if sums is None else torch.stack((sums, more)).sum(0)
             count += rows(inputs)
             passes += 1
         # With a sharded network a pass takes all processes: each takes as many as the longest shard
@@ -96,7 +96,7 @@ def evaluate(
             inputs, targets = next(shard(source, 1, prepare, RankContext(0, 1, context.device)))
             for _ in range(passes, least):
                 _, sums_of_batch = forward(inputs, targets, measure=True)
-            sums = torch.zeros_like(sums_of_batch.detach()) if sums is None else sums
+            sums = torch.zeros_like(summable(sums_of_batch)) if sums is None else sums
     forward.train(was_training)
     here = torch.tensor([count, stopped], device=context.device)
     total, anywhere = parallel.all_reduce_sum(here).tolist()
@@ -110,6 +110,12 @@ def evaluate(
         scores = task.scores(sums, names)
         require_possible(scoring(task), scores)
     return Evaluation(mean, total, scores)
+
+
+def summable(sums: Tensor) -> Tensor:
+    """Return sums of a batch in the dtype that they have in any number of batches."""
+    sums = sums.detach()
+    return sums if sums.is_floating_point() or sums.is_complex() else sums.long()
 
 
 def most_passes(count: int, batch_size: int, context: RankContext) -> int:

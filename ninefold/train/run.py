@@ -17,7 +17,6 @@ from ninefold.engine import loop
 from ninefold.engine.amp import has_tf32, in_tf32
 from ninefold.engine.evaluation import Evaluations
 from ninefold.engine.parallel import RankContext, device_names, gather
-from ninefold.files import write_durably
 from ninefold.measure.environment import environment
 from ninefold.numbers import counted
 from ninefold.progress import say
@@ -42,8 +41,6 @@ def train(spec: RunSpec, stop: Stop) -> None:
         began_at = run.state.step
         if run.context.rank == 0:
             announce(run, notes)
-            if spec.resume:  # nothing that a resume changes stays if the run cannot be built so
-                write_durably(spec.folder / "config.yaml", spec.job_yaml.encode())
             if not run.finished:  # the result of an earlier segment no longer holds
                 (spec.folder / FILE).unlink(missing_ok=True)
         with closing(run):

@@ -23,6 +23,7 @@ from ninefold.engine.evaluation import Evaluations
 from ninefold.engine.parallel import gather, local_part
 from ninefold.engine.training import Step, Training
 from ninefold.errors import ProcessNotEnded, by_signal, located, one_line
+from ninefold.files import write_durably
 from ninefold.logger import Logger
 from ninefold.measure.devices import Load
 from ninefold.places import typed_as
@@ -78,6 +79,9 @@ class TrainingRun(Training):
     def before_training(self, step: Step) -> None:
         warm_up(self, self.warmup, step, self._reserve)
         self.memory.start()
+        if self.context.rank == 0:  # a resume that cannot train so far changes nothing in the run
+            folder = self.writer.checkpoints.folder.parent
+            write_durably(folder / "config.yaml", self.job_yaml.encode())
 
     def _reserve(self) -> None:
         """Take the memory for copies of the state that is saved, all of which there is by now."""

@@ -107,6 +107,9 @@ def test_auto_finds_the_newest_unfinished_run_of_this_job_and_no_other(shell, be
     job_now = stored(runs / "new")
     assert (job_now["epochs"], job_now["scheduler"]["T_max"]) == (20, 10)
     assert not (runs / "next").exists()
+    interrupted(runs / "new")  # its T_max is now that of no epochs
+    done = shell.train(*job, "hydra.run.dir=runs/next", "resume=auto", code=0)
+    assert done.stdout.startswith("resume=auto: resuming runs/new at step 1\n")
 
 
 def test_auto_leaves_what_is_not_typed_as_the_run_has_it(shell, begun):

@@ -105,7 +105,12 @@ def _run(arguments: Sequence[str]) -> None:
         for values, words in zip(named_by, fitting, strict=True)
     )
     configs = [composed([*words, "launch.inline=false"], typed_as("fits")) for _, words in each]
-    found_jobs = [check(asked(config, config.hydra)) for config in configs]  # before any is counted
+    asked_for = [asked(config, config.hydra) for config in configs]
+    for job_asked in asked_for:
+        if job_asked.resume is not None:
+            wrong, allowed = "steps are taken with new weights, and leave no run", "null is allowed"
+            raise ConfigError("resume", job_asked.resume, wrong, allowed, "leave it out")
+    found_jobs = [*map(check, asked_for)]  # before any is counted
     for (values, words), checked in zip(each, found_jobs, strict=True):
         label, swept, known = " ".join(values), {*map(key_of, values)}, {*map(key_of, words)}
         kept = [word for word in typed_words if key_of(word) in known or not is_own(word)]
@@ -181,9 +186,6 @@ def taken(
     words: the overrides of the job, which `label` tells from others. given: as typed. base: for the
     folders of runs.
     """
-    if job.resume is not None:
-        wrong, allowed = "steps are taken with new weights, and leave no run", "null is allowed"
-        raise ConfigError("resume", job.resume, wrong, allowed, "leave it out")
     least, examples = divisor(job), job.training_examples()
     if examples < least:
         wrong = f"the smallest batch has {in_words(least, 'example')}"

@@ -152,9 +152,9 @@ def test_a_signal_ends_the_search_and_no_process_is_left(shell):
     assert (process.returncode, stderr.splitlines()[-1]) == (130, stopped)
 
 
-def test_a_run_that_is_resumed_is_not_searched(shell):
-    shell.train("hydra.run.dir=run", "max_steps=2", "dataset.limit=64", "batch_size=8", code=0)
-    done = shell.run("-m", "ninefold", "fits", "resume=run", code=2)
+@pytest.mark.parametrize("given", ["resume=run", "resume=auto"])
+def test_a_run_that_is_resumed_is_not_searched(given, shell):
+    done = shell.run("-m", "ninefold", "fits", given, code=2)
     assert "steps are taken with new weights, and leave no run" in done.stderr
 
 
