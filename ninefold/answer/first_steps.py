@@ -60,8 +60,8 @@ def summarize(rows: Sequence[Row], runs: Sequence[Run]) -> Numerics | None:
 
 def _cell(cell: Cell, members: Sequence[tuple[Run, list[Row]]]) -> CellNumerics:
     firsts = [found[0] for _, found in members]
-    judged = [(*_judge(run, found[0]), found[0].cosine) for run, found in members]
-    verdict, sentence, _ = max(judged, key=_how_wrong)
+    run, rows = max(members, key=lambda each: _how_wrong(each[0], each[1][0]))
+    verdict, sentence = _judge(run, rows[0])
     ratios = (row.update_ratio for row in firsts if row.update_ratio is not None)
     return CellNumerics(
         cell=cell,
@@ -76,10 +76,13 @@ def _cell(cell: Cell, members: Sequence[tuple[Run, list[Row]]]) -> CellNumerics:
     )
 
 
-def _how_wrong(judged: tuple[str, str, float | None]) -> tuple[int, float]:
-    """What sorts a run by its verdict, then by its cosine: the sentence is of the worst one."""
-    verdict, _, cosine = judged
-    return (SAME, WITHIN, OTHER).index(verdict), math.inf if cosine is None else -cosine
+def _how_wrong(run: Run, first: Row) -> tuple[int, bool, float]:
+    """What sorts runs by their verdict, what no design explains, and the cosine: of the worst one
+    is the sentence.
+    """
+    verdict = (SAME, WITHIN, OTHER).index(_judge(run, first)[0])
+    apart = math.inf if first.cosine is None else -first.cosine
+    return verdict, not _by_design(run, first), apart
 
 
 def _by_design(run: Run, first: Row) -> bool:
@@ -127,8 +130,9 @@ def _wrong(run: Run, first: Row, allowed: Tolerance) -> str | None:
         return None
     if _by_design(run, first):
         return (
-            f"From the same weights its first loss is {loss:.1%} off (cosine of the gradients "
-            f"{_text(cosine)}): {_parts_of_batch_norm(run)}."
+            f"From the same weights its first loss is {loss:.1%} off, and its gradient has a "
+            f"cosine of {_text(cosine)} and is {_text(gradient)} times as large: "
+            f"{_parts_of_batch_norm(run)}."
         )
     return (
         f"From the same weights its first loss is {loss:.1%} off, its gradient has a cosine of "

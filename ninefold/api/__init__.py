@@ -16,4 +16,4 @@ from pathlib import Path
 FILE = Path("given") / "objects.bin"
 NOTES = Path("given") / "notes.json"
 COMMAND = Path("given") / "command.json"
-OPTIONS = "conf"
+OPTIONS = Path("given") / "conf"

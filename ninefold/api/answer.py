@@ -83,11 +83,11 @@ class Answer:
         with suppress(OSError, ValueError):  # a recording has no run folders
             said = Result.read(self.folder / run.folder).error or said
         line, said = source_line(said), in_arguments(said)
-        return f"{said} ({line})" if line else said
+        return f"{line}: {said}" if line else said  # a screen cuts the end
 
     @property
     def caveats(self) -> list[str]:
-        return [*map(in_arguments, self._read.report.answer.caveats), *self._notes]
+        return [*self._notes, *map(in_arguments, self._read.report.answer.caveats)]
 
     def report(self) -> Path:
         """Write the report of the study and return its page, report.html, in a folder of its files.
@@ -100,7 +100,8 @@ class Answer:
     def resume(self, minutes: float = 2.0, show: bool = True) -> Answer:
         """Go on with the comparison for so many minutes more, and return its answer.
 
-        Full training runs that are missing are made after that; `study.budget` limits them.
+        Full training runs that are missing are made after that, within the `study.budget` that
+        `compare` was given.
 
         show: whether to show the progress. Raises what `ninefold.compare` does, if nothing more
         could be measured its first failure, and ConfigError of a study that it did not begin.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from ninefold.api import COMMAND, FILE, NOTES, OPTIONS, capsule
 from ninefold.api.answer import Answer, answered
-from ninefold.api.objects import gather
+from ninefold.api.objects import gather, needing_room
 from ninefold.default_axes import axes, left_out
 from ninefold.errors import ConfigError
 from ninefold.ranks import started_by
@@ -83,7 +82,7 @@ def compare(
     KeyboardInterrupt says how to resume; `ninefold.Answer(folder)` is what is known then.
     """
     _require_possible()
-    if not isinstance(seeds, int) or seeds < 1:
+    if not hasattr(seeds, "__index__") or seeds < 1:
         wrong, allowed = "it is no number of runs", "a whole number from 1 is allowed"
         raise ConfigError("seeds", repr(seeds), wrong, allowed, "correct it")
     if ask is None:
@@ -111,7 +110,10 @@ def compare(
         }
         words = as_words(chosen, named, overrides)
         command = ["--config-dir", str(place / OPTIONS), "-m", *words]
-        with open(place / COMMAND, "w", encoding="utf-8", opener=capsule.private) as file:
+        with (
+            needing_room(place),
+            open(place / COMMAND, "w", encoding="utf-8", opener=capsule.private) as file,
+        ):
             json.dump(command, file)
         return answered(command, place, show)
     finally:
@@ -146,10 +148,6 @@ def asked_axes(
 
 
 def _require_possible() -> None:
-    if not sys.platform.startswith("linux"):
-        wrong = "ninefold.compare starts its processes as only Linux can"
-        do = "ninefold.time_steps runs anywhere"
-        raise ConfigError("platform", sys.platform, wrong, "Linux is needed", do)
     if launcher := started_by():
         wrong = "ninefold.compare starts the processes by itself"
         allowed = "one process is to call it"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ class Objects:
         path = folder.absolute() / FILE
         titles = {part: self.names.get(part, part) for part in self.parts}
         titles |= {"loss": self.names["task"]}
-        try:
+        with needing_room(folder):
             sha256 = capsule.write(path, self.parts, titles)
             write_json(folder / NOTES, self.notes)
             # So that runs of other objects with the same names are not taken for runs of these.
@@ -79,11 +80,6 @@ class Objects:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 content = self._option(group, {"file": str(path), "sha256": sha256})
                 write_text(target, yaml.safe_dump(content, sort_keys=False))
-        except OSError as error:
-            wrong = f"it cannot be written to ({error.strerror or error})"
-            allowed = "a folder with room for the data is needed"
-            do = "set folder=, or TMPDIR"
-            raise ResourceError("folder", folder, wrong, allowed, do) from error
         return chosen
 
     def _option(self, group: str, file: dict[str, Any]) -> dict[str, Any]:
@@ -100,6 +96,18 @@ class Objects:
         if group == "task":
             return {"_target_": f"{PARTS}CallersTask", **file, "measured": self.measured}
         return {"_target_": f"{PARTS}optimizer", "_partial_": True, **named}
+
+
+@contextmanager
+def needing_room(folder: Path) -> Iterator[None]:
+    """A context in which files are written to a folder. Raises ResourceError."""
+    try:
+        yield
+    except OSError as error:
+        wrong = f"it cannot be written to ({error.strerror or error})"
+        allowed = "a folder with room for the data is needed"
+        do = "set folder=, or TMPDIR"
+        raise ResourceError("folder", folder, wrong, allowed, do) from error
 
 
 def gather(

@@ -13,7 +13,7 @@ from ninefold.files import read_json, read_text, require_plain_yaml, safe_loader
 from ninefold.result import FILE, identity
 from ninefold.study_record import StudyRecord
 
-CONFIG = "config.yaml"  # in a run folder: the job with its options, written before it starts
+CONFIG = "config.yaml"  # in a run folder: the job with its options, as it trains
 MAX_BYTES, MAX_DEPTH = 1 << 22, 20  # bytes, and levels, of a file that is read
 
 

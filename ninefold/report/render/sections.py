@@ -45,8 +45,8 @@ _NAME = "configuration"
 class Section:
     """A part of a report.
 
-    about: what it shows. points: sentences. plot, bars: what is drawn. tables: with a heading each
-        where there are several. commands, code: to be copied. folded: whether it is, on the page.
+    about: what it shows. points: sentences. plot, bars: what is drawn. table: of figures. command,
+        code: to be copied. folded: whether it is, on the page.
         finding: what it shows in a few words, for who does not unfold it.
     """
 
@@ -56,8 +56,8 @@ class Section:
     points: Sequence[str] = ()
     plot: Plot | None = None
     bars: Sequence[Bar] = ()
-    tables: Sequence[Table] = ()
-    commands: Sequence[str] = ()
+    table: Table | None = None
+    command: str = ""
     code: str = ""
     folded: bool = True
     finding: str = ""
@@ -67,17 +67,17 @@ def of_next(report: Report) -> list[Section]:
     """Return the sections on what to do next: train with the answer, or make it surer."""
     answer = report.answer
     if answer.train:
-        about, train = " ".join(answer.trains), [answer.train]
-        said = [Section("train", "Train with it", about, commands=train, folded=False)]
+        about = " ".join(answer.trains)
+        said = [Section("train", "Train with it", about, command=answer.train, folded=False)]
         if own := answer.settings:
             title, code = "The same in your own loop", "\n".join(own.code)
             about = f"Not the same: {' '.join(own.differs)}" if own.differs else ""
-            said += [Section("own", title, about, commands=[own.run], code=code, folded=False)]
+            said += [Section("own", title, about, command=own.run, code=code, folded=False)]
         return said
     if (more := answer.surer) is None:
         return []
     about = f"{more.text} It takes {more.takes}." if more.takes else more.text
-    return [Section("surer", "To be surer", about, commands=[more.command], folded=False)]
+    return [Section("surer", "To be surer", about, command=more.command, folded=False)]
 
 
 def of_answer(report: Report) -> list[Section]:
@@ -88,7 +88,7 @@ def of_answer(report: Report) -> list[Section]:
         Section("why", "Why", points=report.answer.reasons, folded=False),
         Section("caveats", "Keep in mind", points=report.answer.caveats, folded=False),
     ]
-    return [section for section in said if section.points or section.tables]
+    return [section for section in said if section.points or section.table]
 
 
 def of_group(group: Group, report: Report) -> list[Section]:
@@ -96,7 +96,7 @@ def of_group(group: Group, report: Report) -> list[Section]:
     table = results(group)
     fields = f"{group.title}. {about(group)}"
     said = [
-        Section("results", "Results", fields, plot=plot(group), tables=[table], folded=False),
+        Section("results", "Results", fields, plot=plot(group), table=table, folded=False),
         _check(group),
         _further(group),
         _phases(group),
@@ -157,7 +157,7 @@ def _further(group: Group) -> Section | None:
         "Further figures",
         "On the test set after the last epoch: mean ± standard deviation over the seeds. No "
         "verdict rests on them.",
-        tables=[table_of("Further figures", [_NAME], titles, rows)],
+        table=table_of("Further figures", [_NAME], titles, rows),
         finding=f"no verdict: {', '.join(info.title for info in found)}",
     )
 
@@ -192,7 +192,7 @@ def _phases(group: Group) -> Section | None:
     most = max(shares, key=lambda phase: sum(shares[phase]))
     ends = sorted({f"{end:.0f}" for end in (min(shares[most]), max(shares[most]))}, key=float)
     finding = f"mostly {most}, {' to '.join(ends)} % of a step"
-    return Section("phases", "Where time goes", about, bars=bars, tables=[table], finding=finding)
+    return Section("phases", "Where time goes", about, bars=bars, table=table, finding=finding)
 
 
 def answer_table(answer: Answer) -> Section | None:
@@ -200,7 +200,7 @@ def answer_table(answer: Answer) -> Section | None:
     if (found := answer.table) is None:
         return None
     table = table_of_answer(found)
-    return Section("answer-table", found.title, found.about, tables=[table], folded=False)
+    return Section("answer-table", found.title, found.about, table=table, folded=False)
 
 
 def _numerics(group: Group) -> Section | None:
@@ -234,7 +234,7 @@ def _numerics(group: Group) -> Section | None:
         "Do they compute the same?",
         group.numerics.about,
         [f"{'; '.join(names)}: {sentence}" for sentence, names in sentences.items()],
-        tables=[table_of("Numerics of each configuration", [_NAME, "computes"], titles, rows)],
+        table=table_of("Numerics of each configuration", [_NAME, "computes"], titles, rows),
         finding=f"not {'; '.join(others)}" if others else "yes, within their precision",
     )
 
@@ -272,7 +272,7 @@ def _pairs(group: Group) -> Section | None:
     table = filled(table_of("Speedups", [_NAME, "compared with"], titles, rows))
     differ = sum(pair.verdict in ("faster", "slower") for pair in pairs)
     finding = f"{differ} of {len(pairs)} differ in time"
-    return Section("pairs", "Every pair", about, tables=[table], finding=finding)
+    return Section("pairs", "Every pair", about, table=table, finding=finding)
 
 
 def _notes(report: Report, notes: Sequence[Note]) -> Section:
@@ -308,7 +308,7 @@ def _runs(report: Report, shown: int) -> Section:
         rows.append([run.folder, str(run.cell), status, run.seed, place, *figures])
     titles = ("seed", "round", "s/epoch", in_words(score, unit))
     table = table_of("Every run", ["run", _NAME, "status"], titles, rows)
-    return Section("runs", "Runs", about, points, tables=[table], finding=finding)
+    return Section("runs", "Runs", about, points, table=table, finding=finding)
 
 
 def _conditions(report: Report, environment: str) -> Section:
@@ -318,7 +318,7 @@ def _conditions(report: Report, environment: str) -> Section:
         "conditions-of-runs",
         "Conditions",
         about,
-        commands=[report.command] if report.command else [],
+        command=report.command or "",
         code=environment,
         finding=report.machine,
     )
