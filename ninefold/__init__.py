@@ -44,12 +44,6 @@ _PUBLIC = {
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in ("compare", "fits") and not sys.platform.startswith("linux"):
-        from ninefold.errors import ConfigError
-
-        wrong = f"ninefold.{name} starts its processes as only Linux can"
-        do = "ninefold.time_steps runs anywhere"
-        raise ConfigError("platform", sys.platform, wrong, "Linux is needed", do)
     return getattr(import_module(_PUBLIC[name]), name)
 
 

@@ -68,7 +68,5 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _pattern(form: str) -> str:
-    plain = re.escape(form)
-    if _NUMBER.fullmatch(form):
-        return rf"(?<![\w.]){plain}(?![\w.])"
-    return rf"(?<!\w){plain}(?!\w)" if len(form) < SHORTEST_NUMBER else plain
+    plain, alone = re.escape(form), _NUMBER.fullmatch(form) or len(form) < SHORTEST_NUMBER
+    return rf"(?<![\w.]){plain}(?!\w|\.\w)" if alone else plain

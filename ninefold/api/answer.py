@@ -65,10 +65,10 @@ class Answer:
         failed = [run for run in runs if run.status not in ("ok", *STOPPED)]
         by_value = answer.by_value
         self.failed = {run.folder if by_value else str(run.cell): self._why(run) for run in failed}
-        stopped = any(run.status in STOPPED for run in runs)
+        stopped, self._open = any(run.status in STOPPED for run in runs), list[str]()
         if stopped and (sweep.timing_ended is None or is_unfinished(sweep, report.runs)):
             go_on = "resume()" if (self.folder / COMMAND).exists() else "study.resume=FOLDER"
-            self._notes.insert(0, f"It was interrupted, or still runs: {go_on} goes on with it.")
+            self._open = [f"It was interrupted, or still runs: {go_on} goes on with it."]
         group = report.groups[0] if report.groups else None
         self._table = results(group) if group else None
         if by_value:
@@ -83,11 +83,12 @@ class Answer:
         with suppress(OSError, ValueError):  # a recording has no run folders
             said = Result.read(self.folder / run.folder).error or said
         line, said = source_line(said), in_arguments(said)
-        return f"{line}: {said}" if line else said  # a screen cuts the end
+        return f"{said} ({line})" if line else said
 
     @property
     def caveats(self) -> list[str]:
-        return [*self._notes, *map(in_arguments, self._read.report.answer.caveats)]
+        of_report = map(in_arguments, self._read.report.answer.caveats)
+        return [*self._open, *of_report, *self._notes]
 
     def report(self) -> Path:
         """Write the report of the study and return its page, report.html, in a folder of its files.

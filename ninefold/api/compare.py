@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import operator
+import shutil
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ninefold.api import COMMAND, FILE, NOTES, OPTIONS, capsule
+from ninefold.api import COMMAND, FILE, OPTIONS, capsule
 from ninefold.api.answer import Answer, answered
 from ninefold.api.objects import gather, needing_room
 from ninefold.default_axes import axes, left_out
@@ -82,9 +85,11 @@ def compare(
     KeyboardInterrupt says how to resume; `ninefold.Answer(folder)` is what is known then.
     """
     _require_possible()
-    if not hasattr(seeds, "__index__") or seeds < 1:
+    try:
+        range(operator.index(seeds))[0]
+    except (TypeError, IndexError) as error:
         wrong, allowed = "it is no number of runs", "a whole number from 1 is allowed"
-        raise ConfigError("seeds", repr(seeds), wrong, allowed, "correct it")
+        raise ConfigError("seeds", repr(seeds), wrong, allowed, "correct it") from error
     if ask is None:
         ask = ["time"] if test is None else ["time", "score"]
     ask = [part.strip() for word in listed(ask) for part in word.split(",")]
@@ -92,7 +97,7 @@ def compare(
     objects = gather(model, dataset, loss, test, metric, forward, optimizer, ask)
     objects.notes.extend(left_out(compared) if amp is None else ())
     place = _new_folder(folder)
-    seeded = f"range(0,{seeds})" if "score" in ask else None
+    seeded = f"range(0,{operator.index(seeds)})" if "score" in ask else None
     named = {"batch_size": batch_size, "epochs": epochs, "threads": threads, "seed": seeded}
     try:
         chosen = {
@@ -118,9 +123,7 @@ def compare(
         return answered(command, place, show)
     finally:
         if not (place / STUDY).exists():  # nothing can go on with the data
-            made = [place / name for name in (FILE, NOTES, COMMAND)]
-            for path in (*made, made[0].with_name(capsule.ARRAYS)):
-                path.unlink(missing_ok=True)
+            shutil.rmtree(place / FILE.parent, ignore_errors=True)
 
 
 def as_words(
@@ -148,6 +151,10 @@ def asked_axes(
 
 
 def _require_possible() -> None:
+    if not sys.platform.startswith("linux"):
+        wrong = "ninefold.compare starts its processes as only Linux can"
+        do = "ninefold.time_steps runs anywhere"
+        raise ConfigError("platform", sys.platform, wrong, "Linux is needed", do)
     if launcher := started_by():
         wrong = "ninefold.compare starts the processes by itself"
         allowed = "one process is to call it"

@@ -142,7 +142,7 @@ def settings() -> dict[str, object]:
     """What torch has once for all steps, by what sets it."""
     backends, cuda = torch.backends, torch.backends.cuda
     kinds = ("cpu", getattr(torch.accelerator.current_accelerator(), "type", "cuda"))
-    attention = (cuda.flash_sdp_enabled, cuda.mem_efficient_sdp_enabled, cuda.math_sdp_enabled)
+    kernels = ("flash", "mem_efficient", "math", "cudnn")  # of attention
     return {
         "torch.autocast": [
             (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds
@@ -150,7 +150,7 @@ def settings() -> dict[str, object]:
         "torch.set_grad_enabled": torch.is_grad_enabled(),
         "torch.set_default_dtype": torch.get_default_dtype(),
         "torch.use_deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
-        "torch.nn.attention.sdpa_kernel": [is_on() for is_on in attention],  # type: ignore[no-untyped-call]
+        "torch.nn.attention.sdpa_kernel": [getattr(cuda, f"{k}_sdp_enabled")() for k in kernels],
         "torch.backends.cudnn": [
             getattr(backends.cudnn, name) for name in ("enabled", "benchmark", "deterministic")
         ],

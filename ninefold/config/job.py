@@ -87,19 +87,24 @@ class Asked(_Job):
     def differences(self, folder: Path, vary: tuple[str, ...] = ()) -> list[str]:
         """How this job differs from the run in `folder`, as `key=now (was before)`.
 
-        Keys that affect no result are left out. vary: further ones, and with them all that refers
-        to others, as a cosine's T_max to epochs, as these are compared. Raises CheckpointError.
+        Keys that affect no result are left out. vary: further ones, and with them what follows
+        from others, as a cosine's T_max from epochs. Raises CheckpointError.
         """
         run = resume.read(folder)
         before = run.config.frozen
         now = self.config.completed(of_data(self.config, before)).frozen
-        follows = [key for key, value in flat(now).items()
-                   if vary and self.config.refers(key) and "${" not in str(value)]  # fmt: skip
+        follows = self._follows(now, folder) if vary else []
         return schema.differences(
             {**before, "choices": run.choices},
             {**now, "choices": self.choices},
             (*options.marked(NO_EFFECT), "choices.logger", *self.automatic, *vary, *follows),
         )
+
+    def _follows(self, now: Tree, folder: Path) -> list[str]:
+        """The keys that refer to others of the job, but those that the run in `folder` was told."""
+        told = {*map(key_of, resume.all_overrides(folder, []))}
+        of_job = [key for key, value in flat(now).items() if "${" not in str(value)]
+        return [key for key in of_job if key not in told and self.config.refers(key)]
 
     @property
     def automatic(self) -> list[str]:

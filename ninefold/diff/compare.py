@@ -310,7 +310,8 @@ def paired(one: Sequence[Rank], other: Sequence[Rank]) -> Iterator[tuple[Key, Pa
     """
     a, b = table(one), table(other)
     whole = not any(rank["unrecorded"] for rank in (*one, *other))
-    more, unlike = len(taken(one)) != len(taken(other)), shape(one) != shape(other)
+    again = any("[call " in name for _, name in {*a} ^ {*b})  # a network is called more often
+    more, unlike = len(taken(one)) != len(taken(other)), again or shape(one) != shape(other)
     skipped = all(SCALE in of and any(each.bad for each in gradients(of)) for of in (a, b))
     for key in {**a, **b}:
         mine, theirs, phase = a.get(key), b.get(key), PHASES[key[0]]

@@ -16,6 +16,7 @@ from ninefold.diff.compare import (
     Divergence,
     Rank,
     Training,
+    by_name,
     differences,
     examples,
     factor,
@@ -181,12 +182,16 @@ def took_others(parting: Divergence) -> bool:
     """Whether loaders gave others of their examples, where no input could be compared."""
     if parting.after or any(each.phase == "input" for each in parting.last):
         return False
-    orders, count = [Training("", of).order() for of in parting.until], len(taken(parting.ranks[0]))
+    orders = [Training("", steps).order() for steps in parting.until]
     for name in {*orders[0]} & {*orders[1]}:
+        of_ranks = (
+            by_name(rank["data"]).get(name, [])[-rank["micro"] :] for rank in parting.ranks[0]
+        )
+        count = sum(len(batch) for batches in of_ranks for batch in batches)
         until = min(len(order[name]) for order in orders)  # some loaders are a batch ahead
-        until -= until % count
+        until -= until % max(count, 1)
         own = ([str(each) for each in order[name][until - count : until]] for order in orders)
-        if common(*own) <= ALIKE:
+        if count and common(*own) <= ALIKE:
             return True
     return False
 
@@ -285,8 +290,7 @@ def of_module(parting: Divergence, each: Difference) -> Told:
         return "batchnorm", f"{said}: {numbers}, {why}"
     drew = {name for ranks in parting.ranks for rank in ranks for name in rank["drew"]}
     compared = {other.name for other in parting.last if other.phase == "output"} - {each.name}
-    until = [name for phase, name in table(parting.ranks[0]) if phase == "output"]
-    before = until[: until.index(each.name) + 1]
+    before = (name for ranks in parting.ranks for name in outputs_until(ranks, each.name))
     if drawn := next((name for name in before if name in drew and name not in compared), None):
         of = "it" if drawn == each.name else drawn
         random = f"{said} by random numbers that are drawn for {of}"
@@ -298,6 +302,12 @@ def of_module(parting: Divergence, each: Difference) -> Told:
                 random += f" on rank {number}, so ranks are seeded otherwise"
             return "dropout", random
     return "module", f"{said}, and {outputs(parting)} before are equal"
+
+
+def outputs_until(ranks: Sequence[Rank], name: str) -> list[str]:
+    """The names of outputs in a step, to the end with this one."""
+    names = [key for phase, key in table(ranks) if phase == "output"]
+    return names[: names.index(name) + 1]
 
 
 def of_optimizer(parting: Divergence, each: Difference) -> Told:

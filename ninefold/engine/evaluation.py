@@ -113,9 +113,8 @@ def evaluate(
 
 
 def summable(sums: Tensor) -> Tensor:
-    """Return sums of a batch in the dtype that they have in any number of batches."""
-    sums = sums.detach()
-    return sums if sums.is_floating_point() or sums.is_complex() else sums.long()
+    """Return sums of a batch in a dtype that holds those of all."""
+    return sums.detach().double() if sums.is_floating_point() else sums.detach().long()
 
 
 def most_passes(count: int, batch_size: int, context: RankContext) -> int:

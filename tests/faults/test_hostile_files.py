@@ -413,7 +413,8 @@ def test_what_is_replaced_is_the_value_in_every_form_and_nothing_else(monkeypatc
     secrets.note("E", "./ab")
     secrets.note("F", "    ")
     secrets.note("G", "hunter2")
-    assert secrets.redact("rejected hunter2.") == "rejected ${oc.env:G}."
+    assert secrets.redact("rejected hunter2. 1234567890.") == "rejected ${oc.env:G}. ${oc.env:N}."
+    assert secrets.redact("torch.utils.data.DataLoader") == "torch.utils.data.DataLoader"
     assert secrets.redact("error: dataset.root=./data: no about") == (
         "error: dataset.root=${oc.env:D}: no about"
     )
