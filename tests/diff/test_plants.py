@@ -1,7 +1,4 @@
-"""What `ninefold diff` says of scripts with a mistake, and of scripts with none.
-
-A start of each; `python -m tests.diff.plants` makes more, and counts.
-"""
+"""What `ninefold diff` says of scripts with a mistake, and of scripts with none."""
 
 import pytest
 

@@ -68,16 +68,23 @@ def test_of_400_studies_in_which_nothing_differs_few_have_any_false_verdict() ->
     assert false / count <= 0.05
 
 
-def test_a_planted_speed_up_and_a_planted_loss_are_found() -> None:
-    count, faster, worse, unsafe = 150, 0, 0, 0
+def test_a_planted_speed_up_and_a_planted_loss_are_found_and_nothing_else() -> None:
+    count, faster, worse, unsafe, others = 150, 0, 0, 0, 0
     for study in PLANTED.studies(count):
         found = compare(*study, Settings())
         faster += find(found.seconds, NONE, FAST).verdict == "faster"
         worse += find(found.score, NONE, BAD).verdict == "worse"
         unsafe += next(s for s in found.safety if s.cell == BAD).verdict == "safe"
+        others += any(
+            pair.verdict in DIFFERENT
+            for pairs, planted in ((found.seconds, FAST), (found.score, BAD))
+            for pair in pairs
+            if planted not in (pair.first, pair.second)
+        )
     assert faster / count >= 0.95
     assert worse / count >= 0.95
     assert unsafe == 0
+    assert others / count <= 0.05
 
 
 def test_a_cell_has_its_mean_and_students_interval() -> None:
@@ -324,7 +331,7 @@ def test_of_two_cells_the_chance_is_that_of_the_one_sided_t_test() -> None:
     apart = logs[0] - logs[1]
     statistic = (math.log(1.02) - apart.mean()) / (apart.std(ddof=1) / 2)
     assert found.chance["a"] == pytest.approx(1 - stats.t.sf(statistic, 3))
-    assert found.lead == "a" if apart.mean() < 0 else "b"
+    assert found.lead == ("a" if apart.mean() < 0 else "b")
 
 
 def test_within_the_floor_of_a_failed_control_nothing_is_shown() -> None:

@@ -13,9 +13,6 @@ from ninefold.stats.best import standing
 from ninefold.stats.looks import RESERVE, level_at, looks_until
 from ninefold.stats.verdicts import FAILED, Pair, Settings, Timings
 from tests.report.studies import Array, compare
-from tests.report.turns import Noise, play
-
-NINE = np.log([1, 1.25, 1.32, 1, 1.25, 1.32, 1.17, 1.43, 1.5])
 
 
 def logs(cells: int = 4, rounds: int = 8, sd: float = 0.02) -> Array:
@@ -155,12 +152,3 @@ def test_what_is_said_between_looks_is_said_as_at_the_end() -> None:
     assert [*looks_until(looks, 4)] == [(3, (0.4,)), (4, (0.4, 0.5))]
     assert [*looks_until(looks, 5)] == [(3, (0.4,)), (4, (0.4, 0.5)), (5, (0.4, 0.5, 1.0))]
     assert [*looks_until({}, 2)] == [(2, (1.0,))]
-
-
-def test_in_few_of_60_studies_is_a_verdict_false_at_any_look_and_intervals_hold_in_all() -> None:
-    rng, count = np.random.default_rng(0), 60
-    ends = [play([0.0] * 9, Noise().turns(rng, 9), "all", stop=False) for _ in range(count)]
-    assert sum(end.false for end in ends) / count <= 0.05
-    apart = [play(NINE, Noise().turns(rng, 9), "all", stop=False) for _ in range(count)]
-    # Of so many studies the share of intervals is known to a point or two.
-    assert np.mean([end.held for end in (*ends, *apart)]) >= 0.935

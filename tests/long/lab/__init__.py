@@ -9,9 +9,9 @@ schedule, which turns count, the intervals and the verdicts are the package's ow
 
 misses: 95 % intervals at the end that do not hold the truth, of those that are told; at any look:
 pairs of which any interval that was shown did not. false: studies with any false verdict at any
-look. decided: pairs with a verdict at the end; of `--try`, the change that is truly faster is
-named, or none is. half-width: of the intervals, median. rms error, bias: of the logarithm of the
-speedup.
+look. decided: pairs with a verdict at the end; of a study that asks for the best, that it is named;
+of `--try`, the change that is truly faster is named, or none is. half-width: of the intervals,
+median. rms error, bias: of the logarithm of the speedup.
 
 Not simulated: caches, the scheduler, clocks of a GPU, what the hook of bench counts as a step.
 """

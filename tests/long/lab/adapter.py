@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.polynomial import legendre
 
-from ninefold.answer.decision import are_decided, far_slower, left_of_pairs
+from ninefold.answer.decision import are_decided, far_slower, left_of_best, left_of_pairs
 from ninefold.answer.facts import facts_of
 from ninefold.bench import trial
 from ninefold.bench.change import Change
@@ -116,14 +116,14 @@ class Played:
 
 
 class Play(Played, Entries):
-    """A bench, or a study that asks for all pairs."""
+    """A bench, or a study that asks for all pairs, or for the best."""
 
     def __init__(self, world):
         self.begin(world)
         case, self.done, self.log, self.shares = world.case, 0, None, {}
         self.scripts, seconds = case["scripts"], 60.0 * case.get("minutes", 2)
         self.kept, self.study = {*self.scripts}, case.get("study", False)
-        settings = {"turns": "auto", "time_budget": seconds / 60, "pairs": "all"}
+        settings = {"turns": "auto", "time_budget": seconds / 60, "pairs": case.get("pairs", "all")}
         budget = budget_of_study(settings) if self.study else budget_of(seconds)
         elapsed = self.tournament(budget, 0.0)
         if case.get("resumed") and any(pair.verdict == "open" for pair in self.looks[-1].values()):
@@ -151,22 +151,28 @@ class Play(Played, Entries):
         if not self.study and self.done >= LEAST_ROUNDS and len(self.scripts) > 2:
             self.kept = {*self.scripts} - far_slower(self.pairs())
 
+    @property
+    def waits(self):
+        return {name for name, of in self.scripts.items() if of.get("waits")}
+
+    def facts(self):
+        """What is known now of a study."""
+        return facts_of(
+            [*self.scripts], self.log.turns, self.shares, self.done, Settings(),
+            stretches=self.alone, waits=self.waits,
+        )  # fmt: skip
+
     def pairs(self):
         """What is known now of each pair, or of each with the first."""
-        waits = {name for name, of in self.scripts.items() if of.get("waits")}
         if self.study:
-            facts = facts_of(
-                [*self.scripts], self.log.turns, self.shares, self.done, Settings(),
-                stretches=self.alone, waits=waits,
-            )  # fmt: skip
-            return facts.comparison.seconds
+            return self.facts().comparison.seconds
         measured = Measurements(
             [Command("true", name) for name in self.scripts],
             log=self.log,
             looks=self.shares,
             ends={self.done: 0.0},
             alone={name: {} for name in self.scripts} | self.alone,
-            waits=waits,
+            waits=self.waits,
         )
         return measured.times().against_baseline
 
@@ -177,6 +183,9 @@ class Play(Played, Entries):
         if not self.study:
             return Look(self.done >= LEAST_ROUNDS and are_decided(pairs) and not waits)
         left = left_of_pairs(pairs)
+        if self.world.case.get("pairs") == "best":
+            named, left = left_of_best(self.facts())
+            self.told["best"] = [] if left else [named]
         self.kept = left if left and not waits else self.kept
         return Look(not left and not waits)
 
