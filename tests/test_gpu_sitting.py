@@ -1,4 +1,4 @@
-"""The sitting on a GPU, as far as a CPU can show that it works: verdicts, limits, a rehearsal."""
+"""The sitting on a GPU, as far as a CPU can show that it works: limits, a rehearsal."""
 
 import json
 import time
@@ -11,21 +11,6 @@ from benchmarks.gpu import CALLS, PARTS, Expected, Part, Sitting
 from tests.conftest import ROOT, Shell
 
 
-@pytest.mark.parametrize(
-    ("expected", "value", "verdict"),
-    [
-        (gpu.same("x", 0.02, "why"), 1.02, "as expected"),
-        (gpu.same("x", 0.02, "why"), 1.021, "not as expected: why"),
-        (gpu.works("x", "why"), 0, "as expected"),
-        (gpu.works("x", "why"), 1, "not as expected: why"),
-        (Expected("x", 1, 1, "why"), True, "as expected"),
-        (Expected("x", 0), None, "not measured"),
-    ],
-)
-def test_a_figure_outside_its_bounds_is_unexpected_and_says_why(expected, value, verdict):
-    assert expected.verdict({"x": value}) == verdict
-
-
 def sitting(folder: Path, until: float) -> Sitting:
     return Sitting(folder, folder / "scratch", True, time.monotonic() + until)
 
@@ -36,22 +21,18 @@ def test_a_part_ends_at_its_limit_and_leaves_a_line_with_what_it_found(tmp_path)
         sitting.figures["exit code"], _ = sitting.python("-c", "print(1)")
         sitting.python("-c", "import time; print('begun', flush=True); time.sleep(600)")
 
-    part = Part("long", "How long?", long, "1", 12, (gpu.works(),), False)
+    expected = (gpu.works(), Expected("exit code", 1, 1, "why"), Expected("x", 0))
+    part = Part("long", "How long?", long, "1", 12, expected, False)
     began = time.monotonic()
     assert not gpu.held(part, sitting(tmp_path, 100))
     assert time.monotonic() - began < 30
     (line,) = map(json.loads, (tmp_path / gpu.FOUND).read_text().splitlines())
     assert line["error"] == "TimeoutError: it did not end within 12 s"
     assert line["figures"] == {"exit code": 0}
-    assert [row["verdict"] for row in line["expected"]] == ["as expected"]
+    said = [row["verdict"] for row in line["expected"]]
+    assert said == ["as expected", "not as expected: why", "not measured"]
     assert "begun" in (tmp_path / "long.log").read_text()
     assert (tmp_path / "found.tgz").exists()
-
-
-def test_a_part_for_which_the_call_has_no_time_left_is_not_begun(tmp_path):
-    part = Part("late", "Too late?", lambda sitting: pytest.fail("begun"), "2", 60, (), False)
-    assert not gpu.held(part, sitting(tmp_path, gpu.LEAST - 1))
-    assert json.loads((tmp_path / gpu.FOUND).read_text())["error"] == "TimeoutError: no time left"
 
 
 def test_each_part_has_a_question_and_a_call_that_has_time_for_all_of_its_parts():

@@ -8,7 +8,6 @@ import os
 import pty
 import re
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -304,14 +303,9 @@ def test_what_cannot_be_written_is_one_line(scripts, refused_at_once, option):
     ("path", "words"),
     [
         ("device", "it is a device, a regular file is expected; "),
-        ("fifo", "it is a FIFO, a regular file is expected; "),
-        ("socket", "it is a socket, a regular file is expected; "),
-        ("folder", "it is a folder, a regular file is expected; "),
-        ("/", "it is a folder, a regular file is expected; "),
         ("link", "it is a symbolic link, a regular file is expected; "),
         ("missing/file", "its folder is missing; "),
         ("/proc/new", "its folder cannot be written; "),
-        ("x" * 300, "File name too long; "),
         ("", "a file needs a name"),
     ],
 )
@@ -320,10 +314,6 @@ def test_a_file_that_is_none_is_refused_before_the_measurement_and_stays_what_it
 ):
     """Of the device a node of our own: the null device would break the machine."""
     os.mknod(scripts.folder / "device", stat.S_IFCHR | 0o600, os.makedev(1, 3))
-    os.mkfifo(scripts.folder / "fifo")
-    with socket.socket(socket.AF_UNIX) as bound:
-        bound.bind(str(scripts.folder / "socket"))
-    (scripts.folder / "folder").mkdir()
     (scripts.folder / "file").write_text("as it was")
     (scripts.folder / "link").symlink_to("file")
     before = {each.name: os.lstat(each).st_mode for each in scripts.folder.iterdir()}

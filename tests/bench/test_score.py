@@ -95,14 +95,6 @@ def test_a_part_of_a_pipe_that_fails_fails_the_run_and_one_that_wrote_on_does_no
     assert done.stderr.startswith(f"error: command={fails}: it ended with code 3; ")
 
 
-def test_a_run_that_fails_takes_no_score_from_earlier_seeds(shell: Shell) -> None:
-    options = ("--score=loss: ([0-9.]+)", "--better=less", "--margin=0.01")
-    ends = "test {seed} -lt 3 && echo loss: 1"
-    done = shell.run("-m", "ninefold", "bench", *options, ALWAYS, ends, code=2)
-    assert done.stdout.startswith("more runs: ")
-    assert "it ended with code 1" in done.stderr
-
-
 def test_a_script_that_no_seed_moves_is_told_so_and_started_no_more(shell: Shell) -> None:
     options = ("--score=loss: ([0-9.]+)", "--better=less", "--margin=0.01")
     done = shell.run("-m", "ninefold", "bench", *options, ALWAYS, ALWAYS, code=9)
@@ -243,13 +235,15 @@ def test_a_change_that_does_not_happen_is_refused_before_the_first_run(shell: Sh
     assert [log.name for log in (shell.folder / "kept").glob("*/*.log")] == ["21.log"] * 2
 
 
-def test_a_judgement_that_was_seen_is_added_to_its_series_though_a_later_run_fails(
+def test_a_run_that_fails_takes_no_earlier_score_and_leaves_the_judgement_that_was_seen(
     shell: Shell,
 ) -> None:
     options = ("--score=loss: ([0-9.]+)", "--better=less", "--margin=0.01", "--series=s.jsonl")
     ends = "test {seed} -lt 3 && echo loss: 1"
     files = ("--json=found.json",)
     done = shell.run("-m", "ninefold", "bench", *options, *files, ALWAYS, ends, code=2)
+    assert done.stdout.startswith("more runs: ")
+    assert "it ended with code 1" in done.stderr
     assert "This series: 0 of 1 kept" in done.stdout
     assert len((shell.folder / "s.jsonl").read_text().splitlines()) == 1
     assert json.loads((shell.folder / "found.json").read_text())["exit"] == 2
