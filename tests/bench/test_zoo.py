@@ -35,8 +35,7 @@ def test_a_script_takes_turns_with_a_copy_of_itself(shell: Shell, kind: str) -> 
     bench(shell, command(kind), command(kind))
     found = json.loads((shell.folder / "found.json").read_text())
     (pair,) = found["pairs"]
-    assert pair["rounds"] >= 1
-    assert (pair["low"] or 1) <= 1.02 <= 1.04 * (pair["high"] or 1)
+    assert 0.5 < pair["speedup"] < 2  # known after one round, its interval after three
     told = found["commands"][0]
     assert told["world"] == (2 if kind == "ranks" else 1)
     assert bool(told["restarts"]) == (kind == "restarting")

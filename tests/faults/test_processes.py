@@ -53,7 +53,6 @@ FAULTS = {
     "full": (5, "error: checkpoint=", ("start", "write", "last step")),
     "readonly": (5, "error: checkpoint=", ("start", "write", "last step")),
 }
-QUICK = {("none", "term_group", "validation"), ("ddp2", "kill_launcher", "write")}
 
 
 @pytest.fixture
@@ -66,21 +65,17 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--recursive", "--lazy", str(folder)], check=True)
 
 
-def cases() -> list[object]:
-    found = []
-    for strategy in STRATEGY:
-        for name, (_, _, never) in FAULTS.items():
-            for phase in PHASES:
-                if phase in never or (strategy == "none" and name.endswith("rank1")):
-                    continue
-                marks = [] if (strategy, name, phase) in QUICK else [pytest.mark.slow]
-                identity = f"{strategy}-{name}-{phase}".replace(" ", "_")
-                found.append(pytest.param(strategy, name, phase, marks=marks, id=identity))
-    return found
+CASES = [
+    (strategy, name, phase)
+    for strategy in STRATEGY
+    for name, (_, _, never) in FAULTS.items()
+    for phase in PHASES
+    if phase not in never and not (strategy == "none" and name.endswith("rank1"))
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("strategy", "name", "phase"), cases())
+@pytest.mark.parametrize(("strategy", "name", "phase"), CASES)
 def test_a_broken_run_ends_as_told_and_goes_on(shell, references, request, strategy, name, phase):
     code, line, _ = FAULTS[name]
     if (name, phase) == ("exception", "validation"):  # a mistake in a user's own `measure`

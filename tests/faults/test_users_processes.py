@@ -170,9 +170,8 @@ STAYING: dict[str, tuple[str | None, bool]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "kind"),
-    some([("fork", "none"), ("fork", "inline"), ("mpdaemon", "ddp2"), ("mpprocess", "none"),
-          ("mpprocess", "inline"), ("thread", "none"), ("thread", "ddp2"), ("logger", "ddp2")],
-         "fork-none", "mpdaemon-ddp2", "thread-none"),
+    [("fork", "none"), ("fork", "inline"), ("mpdaemon", "ddp2"), ("mpprocess", "none"),
+     ("mpprocess", "inline"), ("thread", "none"), ("thread", "ddp2"), ("logger", "ddp2")],
 )  # fmt: skip
 def test_a_run_ends_what_is_left_after_its_timeout_and_says_what_it_waits_for(shell, mode, kind):
     timeout, (name, stays) = 3, STAYING[mode]
@@ -287,19 +286,14 @@ def handles_signals(process: int) -> bool:
     return bool(int(found[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
-def repeated() -> list[Any]:
-    found = []
-    for number in range(3 * len(SIGNALED)):
-        phase = list(SIGNALED)[number % len(SIGNALED)]
-        kind = "ddp2" if number % 4 == 3 else "none"
-        marks = [] if number < len(SIGNALED) else [pytest.mark.slow]
-        identity = f"{number}-{phase}-{kind}".replace(" ", "_")
-        found.append(pytest.param(number, phase, kind, marks=marks, id=identity))
-    return found
+REPEATED = [
+    (number, phase, "ddp2" if number % 4 == 3 else "none")
+    for number, phase in enumerate([*SIGNALED] * 3)
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "phase", "kind"), repeated())
+@pytest.mark.parametrize(("number", "phase", "kind"), REPEATED)
 def test_repeated_signals_change_nothing_about_the_end(shell, temporary, number, phase, kind):
     chance, when = random.Random(number), SIGNALED[phase]
     signals = [signal.SIGTERM] * chance.choice([2, 3, 5, 10, 40])

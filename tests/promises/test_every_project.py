@@ -66,7 +66,6 @@ PROJECTS = {
         "optimizer=sgd", "optimizer.lr=0.02",
     ],
 }  # fmt: skip
-QUICK = {"classification", "regression", "items", "structured"}
 PAIR = "net: {_target_: tests.dataset.kinds.Pair}\n"
 Cells = Mapping[tuple[str, str], Path]
 
@@ -83,10 +82,7 @@ class Killing(JSONLines):
 KILLING = f"logger.jsonl._target_={__name__}.Killing"
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(p, marks=[] if p in QUICK else pytest.mark.slow) for p in PROJECTS],
-)
+@pytest.fixture(scope="module", params=PROJECTS)
 def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with nine cells, a ddp run that was killed and resumed, and an evaluation."""
     shell = Shell(tmp_path_factory.mktemp(request.param), seconds=900)  # a compiler takes long
