@@ -36,13 +36,6 @@ def pinned() -> dict[str, str]:
     return {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in pins}
 
 
-def test_a_wheel_has_each_package_the_configuration_and_the_studies():
-    folders = {path.relative_to(ROOT).parent for path in ROOT.glob("ninefold/**/*.py")}
-    code = {".".join(folder.parts) for folder in folders}
-    packages = PYPROJECT["tool"]["setuptools"]["packages"]
-    assert sorted(packages) == sorted({*code, "ninefold.conf", "ninefold.experiments"})
-
-
 @pytest.mark.parametrize("extra", [None, *EXTRAS])
 def test_what_is_required_is_pinned_to_a_version_that_is_allowed(extra):
     versions = pinned()

@@ -27,13 +27,6 @@ def told(number: int) -> Failure:
     return Interrupted("signal", number, "", "", "")
 
 
-def test_a_process_alone_stops_after_the_step_it_is_in():
-    stop = Stop()
-    assert not stop.due(4)
-    stop.signal = signal.SIGTERM
-    assert stop.due(5)
-
-
 def test_a_process_that_ends_ignores_signals_also_after_what_handled_them():
     code = (
         "import os, signal\n"
@@ -57,14 +50,6 @@ def test_processes_that_share_a_notice_stop_after_the_same_step(tmp_path):
     assert other.wanted
     assert told.due(6)
     assert other.due(6)
-
-
-def test_processes_that_are_told_at_once_agree_as_well(tmp_path):
-    both = [Stop(tmp_path / "notice", alone=False) for _ in range(2)]
-    for stop in both:
-        stop.signal = signal.SIGINT
-    assert [stop.due(5) for stop in both] == [False, False]
-    assert [stop.due(6) for stop in both] == [True, True]
 
 
 def test_processes_on_several_hosts_do_not_decide_between_log_points():

@@ -394,21 +394,6 @@ def test_bench_and_time_steps_import_only_the_packages_that_pyproject_lists_for_
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
-def test_the_launchers_side_imports_torch_nowhere_at_the_top_of_a_module():
-    late = {f"launch/{name}" for name in ("per_rank", "worker", "workers")}  # once checked
-    for module, path in MODULES.items():
-        if (
-            package(module) in {"main", "sweeps", "plugins", "config", "study", "launch"}
-            and module not in late
-        ):
-            body = ast.parse(path.read_text()).body
-            names = [
-                name.name for node in body if isinstance(node, ast.Import) for name in node.names
-            ]
-            names += [node.module or "" for node in body if isinstance(node, ast.ImportFrom)]
-            assert not [name for name in names if name.split(".")[0] == "torch"], module
-
-
 # Each may import those to its left.
 LAYERS = ("data", "tree", "loop_settings", "groups", "builder", "render", "folder")
 REPORT = {

@@ -3,9 +3,6 @@
 import hashlib
 import io
 import json
-import os
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +24,6 @@ from ninefold.engine.state import State
 from ninefold.errors import CheckpointError, ConfigError, ResourceError
 from ninefold.train.initial import restore
 from tests.faults.writer import content, names, require_whole, verifies
-from tests.forks import exit_code, fork
 from tests.kit import same
 
 CPU = torch.device("cpu")
@@ -39,6 +35,11 @@ def saved(folder: Path, *steps: int, keep: int = 2, best: int | None = None) -> 
     for step in steps:
         checkpoints.save(content(step), best=step == best)
     return checkpoints
+
+
+def newest_step(folder: Path) -> int:
+    """The step to go on from; the checkpoint must be whole, whatever was left around it."""
+    return require_whole(Checkpoints(folder, keep=2).newest())
 
 
 # What is saved
@@ -155,58 +156,6 @@ def test_a_file_that_differs_from_its_manifest_is_not_read(tmp_path):
     torch.save(content(9), tmp_path / "last.pt")  # whole, but not what was saved there
     with pytest.raises(CheckpointError, match="its sha256 is not the one in the manifest"):
         read(tmp_path / "last.pt")
-
-
-# Writers that die
-
-
-def newest_step(folder: Path) -> int:
-    """The step to go on from; the checkpoint must be whole, whatever was left around it."""
-    return require_whole(Checkpoints(folder, keep=2).newest())
-
-
-OPERATIONS = ("open", "os.rename", "os.link", "os.remove", "os.mkdir")  # on the file system
-
-
-def dying(folder: Path, step: int, operation: int, keep: int) -> Callable[[], None]:
-    """A writer that saves `step` and dies before its n-th operation on the file system."""
-
-    def save() -> None:
-        left = operation
-
-        def watch(event: str, arguments: tuple[object, ...]) -> None:
-            nonlocal left
-            if event in OPERATIONS:
-                left -= 1
-                if left == 0:
-                    os._exit(77)
-
-        sys.addaudithook(watch)
-        Checkpoints(folder, keep).save(content(step), best=True)
-
-    return save
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("keep", [1, 2])
-def test_a_writer_may_die_before_any_operation_on_files_and_the_next_one_as_well(tmp_path, keep):
-    for operation in range(1, 100):
-        folder = tmp_path / str(operation)
-        saved(folder, 1, 2, best=1, keep=keep)
-        died = exit_code(fork(dying(folder, 3, operation, keep))) == 77
-        assert newest_step(folder) in ((2, 3) if died else (3,))
-        assert verifies(folder / "best.pt")
-        exit_code(fork(dying(folder, 4, operation, keep)))
-        assert newest_step(folder) in ((2, 3, 4) if died else (4,))
-        assert verifies(folder / "best.pt")
-        saved(folder, 5, keep=keep)  # what was left lying around is in nobody's way
-        assert newest_step(folder) == 5
-        assert names(folder) == {*Checkpoints(folder, keep).manifest(), "manifest.json"}
-        assert len(list(folder.glob("step-*.pt"))) == keep
-        assert require_whole(folder / "best.pt") in ((1, 3, 4) if died else (4,))
-        if not died:
-            break
-    assert operation > 8
 
 
 # Disks that are full

@@ -131,24 +131,6 @@ def test_a_staged_copy_is_saved_in_the_very_bytes_of_any_other_copy(tmp_path):
     assert digests[0] == digests[1]
 
 
-def test_copies_are_taken_to_the_same_memory_as_long_as_it_is_enough():
-    staging, given = Staging(CPU), tensors()
-    first = {name: copy.data_ptr() for name, copy in staging.copy(given).items()}
-    given = tensors()
-    second = staging.copy(given)
-    assert {name: copy.data_ptr() for name, copy in second.items()} == first
-    assert all(torch.equal(second[name], given[name]) for name in given)
-    block = staging._block
-    given |= {"half": torch.randn(3), "layout": given["layout"].contiguous()}
-    third = staging.copy(given)
-    assert all(torch.equal(third[name], given[name]) for name in given)
-    assert staging._block is block
-    given |= {"more": torch.randn(SMALL)}
-    fourth = staging.copy(given)
-    assert all(torch.equal(fourth[name], given[name]) for name in given)
-    assert staging._block is not block
-
-
 @pytest.mark.gpu
 def test_what_is_staged_from_a_gpu_is_page_locked_and_what_it_was(tmp_path):
     given = {name: value.cuda() for name, value in tensors().items()} | {"host": torch.randn(9)}

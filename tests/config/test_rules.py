@@ -51,7 +51,8 @@ EDGES: dict[str, tuple[list[Any], list[Any]]] = {
     "threads": (["auto"], [None, 1025]), "checkpoint.keep": ([2], [1]),
     "ema": ([], [1.0]), "patience": ([], [0]), "launch.timeout": ([], [1e300]),
     "study.time_budget": ([], [1e308]), "study.turn": ([], [1e308]),
-    "study.turns": ([100_000], [100_001]), "study.rounds": ([100_000], [100_001]),
+    "study.turns": ([100_000], [1, 100_001]), "study.rounds": ([100_000], [100_001]),
+    "study.ask": ([["time"]], [["speed"]]),
     "dataset.root": ([], [" ", 5]),
     "dataset.shape": (
         [[8, 8], [[3], []], {"ids": [8]}], [{"ids": "8"}, [[8], 3], {}, [1, 8, 0]]

@@ -1,7 +1,7 @@
 """What tests of datasets share: batches of an epoch, rows that are read, folders of images."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from PIL import Image
 from ninefold.dataset import Examples, Rows
 from ninefold.engine.batches import Batches, Preparation, Source
 from ninefold.engine.parallel import RankContext
-from ninefold.tree import leaves
 
 CPU = torch.device("cpu")
 ALONE = RankContext(0, 1, CPU)
@@ -60,12 +59,6 @@ def epoch(
 def ranks(count: int) -> list[RankContext]:
     """The places of so many processes."""
     return [RankContext(rank, count, CPU) for rank in range(count)]
-
-
-def same(left: Iterable[Any], right: Iterable[Any]) -> bool:
-    """Whether batches, trees of tensors, are bitwise the same, in dtype too."""
-    pairs = zip(leaves([*left]), leaves([*right]), strict=True)
-    return all(a.dtype == b.dtype and torch.equal(a, b) for a, b in pairs)
 
 
 def photos(

@@ -14,9 +14,10 @@ from ninefold.engine.batches import Preparation
 from ninefold.engine.parallel import RankContext
 from ninefold.errors import ConfigError
 from ninefold.task.classification import Classification
-from tests.dataset.kit import ALONE, CPU, labeled, ranks, same
+from tests.dataset.kit import ALONE, CPU, labeled, ranks
 from tests.dataset.kit import epoch as epoch_of
 from tests.faults.refusals import refused
+from tests.kit import same
 
 COUNT, BATCH = 50, 16
 PLAIN = ImagePreparation(3, size=16, flip=True, crop=2)

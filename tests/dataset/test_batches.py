@@ -19,8 +19,9 @@ from ninefold.engine.batches import Batches, epoch_order, evaluation_batch, shar
 from ninefold.engine.parallel import RankContext
 from ninefold.errors import DataError
 from ninefold.train.build import image_values
-from tests.dataset.kit import ALONE, CPU, labeled, ranks, same
+from tests.dataset.kit import ALONE, CPU, labeled, ranks
 from tests.dataset.kit import epoch as epoch_of
+from tests.kit import same
 
 
 def numbered(count: int, channels: int = 1, side: int = 8) -> Examples:

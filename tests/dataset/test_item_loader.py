@@ -31,9 +31,10 @@ from ninefold.train.build import loader_plan
 from ninefold.tree import each
 from ninefold.waits import poll_until
 from tests.conftest import ROOT, metrics, wait_until
-from tests.dataset.kit import ALONE, children, epoch, files, nothing, same
+from tests.dataset.kit import ALONE, children, epoch, files, nothing
 from tests.faults.runs import STRATEGY, last_step
 from tests.forks import exit_code, fork
+from tests.kit import same
 
 MINE, BOTH = "tests.dataset.mine", ("train", "test")
 

@@ -21,7 +21,8 @@ from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches, shard
 from ninefold.engine.parallel import RankContext
 from ninefold.errors import ConfigError, DataError
-from tests.dataset.kit import ALONE, CPU, epoch, labeled, nothing, same
+from tests.dataset.kit import ALONE, CPU, epoch, labeled, nothing
+from tests.kit import same
 
 GPU = torch.device("cuda", 0)
 EXAMPLES = labeled(103, 3, 6, 6, classes=None)
@@ -67,7 +68,10 @@ def test_the_same_batches_follow_from_any_position_with_any_number_of_loader_thr
 
 
 def test_the_same_examples_are_evaluated_with_loader_threads():
-    assert same(*(shard(HostSource(EXAMPLES, n), 10, ImagePreparation(3), ALONE) for n in (0, 2)))
+    alone, threads = (
+        [*shard(HostSource(EXAMPLES, n), 10, ImagePreparation(3), ALONE)] for n in (0, 2)
+    )
+    assert same(alone, threads)
 
 
 def test_a_batch_is_not_overwritten_while_it_is_in_use():

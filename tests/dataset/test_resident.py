@@ -20,7 +20,8 @@ from ninefold.dataset.resident import Resident
 from ninefold.engine.batches import shard
 from ninefold.engine.parallel import RankContext
 from tests.conftest import result
-from tests.dataset.kit import ALONE, CPU, Lazy, epoch, labeled, ranks, same
+from tests.dataset.kit import ALONE, CPU, Lazy, epoch, labeled, ranks
+from tests.kit import same
 
 GPU = torch.device("cuda", 0)
 MUCH = (10**12, 10**12)
@@ -59,8 +60,8 @@ def test_a_set_on_the_device_is_evaluated_as_one_that_the_host_reads(kind):
     examples, prepare = of(kind, "both")
     on_device = Resident.copied(examples, CPU)
     for context in (ALONE, *ranks(2), ranks(7)[6]):
-        expected = shard(HostSource(examples), 14, prepare, context)
-        assert same(shard(on_device, 14, prepare, context), expected)
+        expected = [*shard(HostSource(examples), 14, prepare, context)]
+        assert same([*shard(on_device, 14, prepare, context)], expected)
     few = Resident.copied(examples.first(2), CPU)
     assert list(shard(few, 14, prepare, ranks(4)[3])) == []
 
@@ -102,8 +103,8 @@ def test_on_a_gpu_batches_of_a_set_that_is_there_are_bitwise_those_that_the_host
     on_device = Resident.copied(examples, GPU)
     expected = epoch(HostSource(examples, pinned=True), prepare, context)
     assert same(epoch(on_device, prepare, context), expected)
-    read = shard(HostSource(examples), 14, prepare, context)
-    assert same(shard(on_device, 14, prepare, context), read)
+    read = [*shard(HostSource(examples), 14, prepare, context)]
+    assert same([*shard(on_device, 14, prepare, context)], read)
 
 
 @pytest.mark.gpu

@@ -20,8 +20,8 @@ TARGETS = ["model.net._target_=tests.faults.net.Net", "task._target_=tests.fault
 RUN = [
     *TARGETS, "dataset=synthetic", "dataset.train_count=96", "dataset.test_count=40",
     "dataset.shape=[1,8,8]", "dataset.flip=true", "dataset.crop=1", "batch_size=16", "epochs=3",
-    "optimizer=sgd", "scheduler=cosine", "clock.warmup=0", "clock.sample=0", "log_every=4",
-    "logger=quiet", "deterministic=true", "checkpoint.every=2", "device=cpu",
+    "optimizer=sgd", "scheduler=cosine", "scheduler.warmup=5", "clock.warmup=0", "clock.sample=0",
+    "log_every=4", "logger=quiet", "deterministic=true", "checkpoint.every=2", "device=cpu",
 ]  # fmt: skip
 STRATEGY = {
     "none": ["parallel=none", "threads=1"],

@@ -193,6 +193,15 @@ def resuming_what_names_a_target(folder: Path, run: Path) -> Case:
 
 
 @case
+def resuming_what_says_itself_that_it_is_trusted(folder: Path, run: Path) -> Case:
+    def change(tree: Any) -> None:
+        tree.trust = True
+        tree.model.net = {"_target_": "shutil.os.system", "command": touch(folder)}
+
+    return changed(folder, run, change, 3, "its configuration has model.net._target_=shutil")
+
+
+@case
 def resuming_what_would_download(folder: Path, run: Path) -> Case:
     def change(tree: Any) -> None:
         data = {"download": True, "root": str(folder / "data")}

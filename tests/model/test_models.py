@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from torch import nn
 
 from ninefold.model.convnet import ConvNet, PoolToQuarters
@@ -13,16 +13,6 @@ from ninefold.model.resnet18 import resnet18
 from ninefold.model.unet import UNet
 
 CONF = Path(__file__).parents[2] / "conf"
-
-
-def configured(name: str, shape: list[int], classes: int) -> tuple[nn.Module, DictConfig]:
-    """The model of conf/model/NAME.yaml for a dataset, on the meta device."""
-    dataset = {"shape": shape, "classes": classes}
-    config = OmegaConf.create(
-        {"dataset": dataset, "model": OmegaConf.load(CONF / "model" / f"{name}.yaml")}
-    )
-    with torch.device("meta"):
-        return instantiate(config.model.net), config.model
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -44,20 +34,14 @@ def test_the_small_stem_keeps_32_pixels_and_the_imagenet_stem_makes_8_of_them(st
     assert logits.shape == (2, 10)
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "classes"),
-    [
-        ("alexnet", [3, 32, 32], 10),
-        ("convnet", [1, 8, 8], 10),
-        ("convnet", [3, 32, 32], 100),
-        ("resnet18", [3, 32, 32], 10),
-    ],
-)
-def test_a_configured_model_maps_its_input_to_a_logit_for_each_class(name, shape, classes):
-    model, config = configured(name, shape, classes)
-    side = config.input_size or shape[-1]
-    images = torch.empty(2, config.input_channels, side, side, device="meta")
-    assert model(images).shape == (2, classes)
+@pytest.mark.parametrize("name", ["alexnet", "resnet18"])
+def test_a_configured_model_maps_its_input_to_a_logit_for_each_class(name):
+    config = OmegaConf.create(
+        {"dataset": {"classes": 7}, "model": OmegaConf.load(CONF / "model" / f"{name}.yaml")}
+    ).model
+    side = config.input_size or 32
+    with torch.device("meta"):
+        assert instantiate(config.net)(torch.empty(2, 3, side, side)).shape == (2, 7)
 
 
 @pytest.mark.parametrize(("dims", "sides"), [(2, (17, 30)), (2, (8, 8)), (3, (9, 12, 10))])

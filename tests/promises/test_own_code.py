@@ -151,45 +151,6 @@ def test_code_that_is_not_found_is_missed_in_one_line(made, shell):
         refused(done, 2, "", hint="No module named 'stripes_of_mine'")
 
 
-# Strangers
-
-
-def named(run: Path, place: str, target: str) -> None:
-    """Have a run's stored configuration call another target, in config.yaml and the checkpoint."""
-    path = run / "checkpoints" / "last.pt"
-    content = read(path)
-    job = OmegaConf.create(content["config"])
-    OmegaConf.update(job, place, {"_target_": target, "canary": str(run / "canary")})
-    content["config"] = OmegaConf.to_yaml(job)
-    torch.save(content, path)
-    listed = json.loads((path.parent / "manifest.json").read_text())
-    del listed["files"]["last.pt"]  # as of a file from elsewhere, there is nothing to compare with
-    (path.parent / "manifest.json").write_text(json.dumps(listed))
-    (run / "config.yaml").write_text(content["config"])
-
-
-def an_optimizer(run: Path) -> None:
-    named(run, "optimizer", "os.system")
-
-
-def another_network_and_the_word(run: Path) -> None:
-    named(run, "model.net", "torch.nn.Identity")
-    with (run / "config.yaml").open("a") as file:
-        file.write("trust: true\n")
-
-
-@pytest.mark.parametrize("change", [an_optimizer, another_network_and_the_word])
-def test_a_changed_configuration_builds_nothing_that_the_command_does_not_name(change, made, shell):
-    run = shell.folder / "run"
-    shutil.copytree(made / "run", run)
-    change(run)
-    evaluate = (str(ROOT / "evaluate.py"), "ckpt=run", INLINE, "hydra.run.dir=eval")
-    done = shell.train(*train(made), "resume=run", "max_steps=3", INLINE, env=code_of(made))
-    refused(done, 3, "resume=", hint="is not in conf/")
-    refused(shell.run(*evaluate, env=code_of(made)), 3, "ckpt=", hint="is not in conf/")
-    assert not (run / "canary").exists()
-
-
 # The command that a study prints
 
 

@@ -16,6 +16,7 @@ from ninefold.engine.parallel.none import Single
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.model.convnet import ConvNet
 from ninefold.train import build, initial
+from tests.kit import same
 from tests.parallel.ranks import on_ranks
 
 HEAD = ["classifier.weight", "classifier.bias"]
@@ -34,10 +35,6 @@ def load(model: ConvNet, settings: dict[str, Any]) -> list[str]:
     return initial.load(model, settings, Single(), RankContext(0, 1, torch.device("cpu")))
 
 
-def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> set[str]:
-    return {name for name, value in one.items() if torch.equal(value, other[name])}
-
-
 @pytest.mark.parametrize(("classes", "prefix"), [(10, ""), (7, "net.")])
 def test_a_head_can_be_left_as_drawn_whether_the_files_fits_or_not(tmp_path, classes, prefix):
     file = {f"{prefix}{name}": value for name, value in network(1, classes).state_dict().items()}
@@ -45,8 +42,7 @@ def test_a_head_can_be_left_as_drawn_whether_the_files_fits_or_not(tmp_path, cla
     model, drawn = network(2), network(2).state_dict()
     notes = load(model, job(tmp_path / "w.pt", ["classifier"]))
     body = {name: file[f"{prefix}{name}"] for name in drawn if name not in HEAD}
-    assert same(body, model.state_dict()) == body.keys()
-    assert same({name: drawn[name] for name in HEAD}, model.state_dict()) == set(HEAD)
+    assert same(dict(model.state_dict()), {**drawn, **body})
     assert notes[1:] == ["Randomly initialized: classifier.weight, classifier.bias."]
 
 
@@ -77,7 +73,8 @@ def test_rank_0_alone_needs_the_file(tmp_path):
     (notes, first), (none, second) = on_ranks(2, run, tmp_path)
     assert notes == [f"The initial weights are those of {tmp_path}/w.pt (raw)."]
     assert none == []
-    assert same(given, first) == same(given, second) == given.keys() == first.keys()
+    assert same(given, first)
+    assert same(given, second)
 
 
 @pytest.mark.parametrize("weights", [{}, {"weights_backbone": "DEFAULT"}])

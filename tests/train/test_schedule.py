@@ -10,7 +10,7 @@ from torch import nn
 
 from benchmarks import ours
 from ninefold.engine.loop import train
-from ninefold.engine.schedule import Schedule, schedule
+from ninefold.engine.schedule import schedule
 from ninefold.errors import ConfigError
 from tests.conftest import metrics
 
@@ -77,34 +77,6 @@ def test_a_learning_rate_that_is_none_ends_the_run_in_one_line(rate):
         line = rf"^error: learning rate={rate:g}: it was set so by step 1; a number of at least 0"
         with pytest.raises(ConfigError, match=line):
             train(run)
-
-
-@pytest.mark.parametrize("per", ["epoch", "step"])
-@pytest.mark.parametrize("at", [3, 4, 9])
-def test_a_schedule_resumes_exactly(per, at):
-    def made() -> tuple[torch.optim.Optimizer, Schedule]:
-        optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=LR)
-        inner = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 8, eta_min=1e-5)
-        return optimizer, schedule(inner, optimizer, per, warmup=5)
-
-    def advance(optimizer: Any, plan: Schedule, first: int, last: int) -> list[float]:
-        found = []
-        for step in range(first, last):
-            plan.begin_step()
-            optimizer.step()
-            found.append(optimizer.param_groups[0]["lr"])
-            if (step + 1) % PER_EPOCH == 0:
-                plan.end_epoch(1.0)
-        return found
-
-    optimizer, plan = made()
-    advance(optimizer, plan, 0, at)
-    saved = optimizer.state_dict(), plan.state_dict()
-    expected = advance(optimizer, plan, at, STEPS)
-    optimizer, plan = made()
-    optimizer.load_state_dict(saved[0])
-    plan.load_state_dict(saved[1])
-    assert advance(optimizer, plan, at, STEPS) == expected
 
 
 @pytest.mark.parametrize(

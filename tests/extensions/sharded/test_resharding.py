@@ -20,8 +20,8 @@ PRECISION = {
 STOP, STEPS = 5, 12
 RUN = ["dataset=synthetic", "dataset.shape=[1,8,8]", "dataset.train_count=96",
        "dataset.test_count=21", "dataset.flip=true", "model.net.width=8", "batch_size=16",
-       "epochs=2", "ema=0.9", "scheduler=cosine", "scheduler.per=step", "threads=1",
-       "clock.warmup=1", "checkpoint.keep=9"]  # fmt: skip
+       "epochs=2", "ema=0.9", "scheduler=cosine", "scheduler.per=step", "scheduler.warmup=7",
+       "threads=1", "clock.warmup=1", "checkpoint.keep=9"]  # fmt: skip
 UNITS = {name: ["parallel.least=1000"] for name in ("fsdp2", "fsdp4")}
 
 

@@ -59,11 +59,6 @@ def mask(value: float, count: int = 5, dtype: Any = np.uint8, **how: Any) -> Spo
 
 
 FILES: dict[str, tuple[Spoil, str]] = {
-    "no root": (shutil.rmtree, "no such folder; looked for /"),
-    "a root above the data": (
-        lambda r: (r.rename(r.with_name("s")), r.mkdir(), r.with_name("s").rename(r / "s")),
-        "no landmarks and no masks; looked for .*; set dataset.root=.*/s$",
-    ),
     "no volumes": (
         lambda r: [path.unlink() for path in (r / "imagesTr").iterdir()], "no volumes in .*imagesTr"
     ),
