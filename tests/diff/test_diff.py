@@ -180,6 +180,32 @@ def test_padding_of_as_many_micro_batches_on_other_ranks_is_no_augmentation() ->
     assert answer(find(one, other))["kind"] == "equal"
 
 
+def test_a_batch_that_a_network_gets_in_two_calls_is_no_other_batch() -> None:
+    one = training("A", {"input x": 1.0, "output x": 1.0, "loss loss": 1.0, "grad a": 1.0})
+    other = training("B", {"input x": 0.5, "output x": 0.5, "loss loss": 1.0, "grad a": 1.0})
+    other.first["entries"] += [[phase, "x[call 2]", *of] for phase, _, *of in other.first["entries"]
+                               if phase in ("input", "output")]  # fmt: skip
+    for entry in other.first["entries"]:
+        if entry[0] in ("input", "output"):
+            entry[-1] = numbers(0.5, n=5.0)
+    assert answer(find(one, other))["kind"] == "equal"
+
+
+def test_an_order_that_no_input_shows_is_told_by_the_loaders_also_a_batch_ahead() -> None:
+    def steps(name: str, loss: float, *given: list[list[int]]) -> Training:
+        found = training(name, *({"loss loss": loss},) * len(given))
+        for ranks, batches in zip(found.steps, given, strict=True):
+            ranks[0]["data"] = [["Rows", of] for of in batches]
+        return found
+
+    one = steps("A", 1.0, [[1, 2]], [[3, 4]])
+    ahead = steps("B", 2.0, [[1, 2], [3, 4]], [[5, 6]])
+    assert answer(find(one, ahead))["kind"] != "order"
+    assert answer(find(one, steps("B", 2.0, [[5, 6]], [[3, 4]])))["kind"] == "order"
+    other = steps("B", 2.0, [], [[3, 4]])  # another optimizer's step gave no data
+    assert answer(find(one, other))["kind"] != "order"
+
+
 def test_without_indices_other_values_may_be_of_the_same_examples() -> None:
     one, other = (training(name, {"input x": x, "loss loss": x})
                   for name, x in (("A", 1.0), ("B", 2.0)))  # fmt: skip

@@ -22,6 +22,7 @@ RUN = [
     "dataset.shape=[1,8,8]", "dataset.flip=true", "dataset.crop=1", "batch_size=16", "epochs=3",
     "optimizer=sgd", "scheduler=cosine", "scheduler.warmup=5", "clock.warmup=0", "clock.sample=0",
     "log_every=4", "logger=quiet", "deterministic=true", "checkpoint.every=2", "device=cpu",
+    "ema=0.9", "ema_warmup=true",
 ]  # fmt: skip
 STRATEGY = {
     "none": ["parallel=none", "threads=1"],
