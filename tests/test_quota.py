@@ -99,8 +99,7 @@ def test_under_a_quota_others_are_those_of_its_group_and_a_host_without_a_cpu_le
                  "cpu/a/cpu.cfs_period_us": "100000"},
              2: {"own": "0::/a", "a/cpu.max": "50000 100000"}}  # fmt: skip
     write(groups, quota[version] | used(7.0) | stat(100.0))
-    load = NeighborLoad()
-    load.begin([])
+    load = NeighborLoad([])
     time.sleep(0.2)
     write(groups, used(7.0 + in_the_group) | stat(100.0 + idle))
     share = load.share([])

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ninefold.answer.cell import Cell
+from ninefold.errors import one_line
 from ninefold.numbers import between, number
 from ninefold.progress import duration
 
@@ -87,12 +88,13 @@ class Answer:
     table: AnswerTable | None = None
 
     @property
-    def next_command(self) -> tuple[str, str, str] | None:
-        """What the next command is for, how long it takes, and the command; None: there is none."""
+    def next_command(self) -> str:
+        """What the next command is for, how long it takes, and the command; empty without one."""
         if self.train:
-            return "train with it", "", self.train
-        more = self.surer
-        return None if more is None else ("to be surer", more.takes, more.command)
+            return f"train with it: {one_line(self.train)}"
+        if (more := self.surer) is None:
+            return ""
+        return f"to be surer{more.takes and f' ({more.takes})'}: {one_line(more.command)}"
 
     @property
     def by_value(self) -> AnswerTable | None:

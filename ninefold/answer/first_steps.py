@@ -129,25 +129,18 @@ def _wrong(run: Run, first: Row, allowed: Tolerance) -> str | None:
     if not (elsewhere or loss > allowed.loss or sized):
         return None
     if _by_design(run, first):
+        replicated = (run.replicas or 1) > 1
+        part, count = ("replica", run.replicas) if replicated else ("chunk", run.chunks)
         return (
             f"From the same weights its first loss is {loss:.1%} off, and its gradient has a "
-            f"cosine of {_text(cosine)} and is {_text(gradient)} times as large: "
-            f"{_parts_of_batch_norm(run)}."
+            f"cosine of {_text(cosine)} and is {_text(gradient)} times as large: batch norm takes "
+            f"the mean and variance of each {part}'s own part of a batch, of which there are "
+            f"{count}."
         )
     return (
         f"From the same weights its first loss is {loss:.1%} off, its gradient has a cosine of "
         f"{_text(cosine)} with none, fp32's and is {_text(gradient)} times as large, its update "
         f"{_text(update)} times: it takes other examples, or computes something else."
-    )
-
-
-def _parts_of_batch_norm(run: Run) -> str:
-    """How batch norm takes its statistics over parts of a batch."""
-    replicated = (run.replicas or 1) > 1
-    part, count = ("replica", run.replicas) if replicated else ("chunk", run.chunks)
-    return (
-        f"batch norm takes the mean and variance of each {part}'s own part of a batch, of which "
-        f"there are {count}"
     )
 
 

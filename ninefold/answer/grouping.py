@@ -45,14 +45,8 @@ class _Key:
 
 
 def _key(run: Run, epochs: float | None, own: Own) -> _Key:
-    return _Key(
-        run.dataset,
-        run.model,
-        run.own_batch,
-        epochs,
-        _settings(run, own),
-        replace(run.scoring, margin=None),
-    )
+    settings, scoring = _settings(run, own), replace(run.scoring, margin=None)
+    return _Key(run.dataset, run.model, run.own_batch, epochs, settings, scoring)
 
 
 def _settings(run: Run, own: Own) -> tuple[str, ...]:

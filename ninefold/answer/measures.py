@@ -72,12 +72,7 @@ SECONDS = Measure(
     of_time=True,
 )
 THROUGHPUT = Measure(
-    "throughput",
-    "Images per second",
-    "images/s",
-    "more",
-    lambda run: run.throughput,
-    of_time=True,
+    "throughput", "Images per second", "images/s", "more", lambda run: run.throughput, of_time=True
 )
 
 

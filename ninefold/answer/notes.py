@@ -82,13 +82,12 @@ def _short_steps(facts: StudyFacts) -> str:
 def _whole_batch(facts: StudyFacts) -> str:
     """The cells whose batch norm sees a part of a batch, and the settings by which it sees all."""
     cells = facts.batch_norm()
-    chunked = [cell in facts.chunked() for cell in cells]
+    chunked = [any((run.chunks or 1) > 1 for run in facts.group.completed(cell)) for cell in cells]
     settings = ["parallel.chunks=1"] * any(chunked)
     settings += ["parallel.sync_batchnorm=true"] * (not all(chunked))
-    found, score, whole = facts.named(cells), facts.group.score, " or ".join(settings)
-    costs = f"their {score} would show whether that costs anything"
-    if facts.scored:
-        costs = f"their {score} shows whether that costs anything"
+    found, whole = facts.named(cells), " or ".join(settings)
+    shows = "shows" if facts.scored else "would show"
+    costs = f"their {facts.group.score} {shows} whether that costs anything"
     return f"{found}: {costs} ({whole} uses the whole batch)" if found else ""
 
 

@@ -78,14 +78,15 @@ def _over_plain(found: Decision[StudyFacts], speed: Compared) -> str:
 
 def _open_to(found: Decision[StudyFacts]) -> list[str]:
     """Which configurations may be the fastest, and what is open of them."""
-    facts, score = found.facts, found.facts.group.score
+    facts, scoring = found.facts, found.facts.group.scoring
     names = [
-        f"{facts.label(cell)}{f' (its {score} is open)' if cell in found.unscored else ''}"
+        f"{facts.label(cell)}{f' (its {scoring.name} is open)' if cell in found.unscored else ''}"
         for cell in found.may_be
     ]
     said = [f"Still possible: {'; '.join(names)}."]
+    kept = within_margin(facts.settings.margin, scoring.mark, scoring.better, facts.label(PLAIN))
     for cell in found.unscored:
-        keeps = f"{facts.label(cell)} keeps {with_article(score)} (shown to be {_kept(facts)})"
+        keeps = f"{facts.label(cell)} keeps {with_article(scoring.name)} (shown to be {kept})"
         said.append(f"Whether {keeps} is open: more seeds may decide it.")
     return said
 
@@ -130,12 +131,6 @@ def check(facts: StudyFacts) -> list[str]:
         below = f"no difference of time below {100 * facts.comparison.floor:.1f} %"
         said.append(f"By this test {below} counts as faster or slower.")
     return said
-
-
-def _kept(facts: StudyFacts) -> str:
-    """What a score is shown to be that is kept: how far from the baseline's at most."""
-    scoring, margin = facts.group.scoring, facts.settings.margin
-    return within_margin(margin, scoring.mark, scoring.better, facts.label(PLAIN))
 
 
 def exclusions(facts: StudyFacts) -> list[str]:

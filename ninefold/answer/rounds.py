@@ -36,33 +36,14 @@ def runs_of(
 
 
 def placed(found: Iterable[Run], sweep: StudyRecord) -> list[Run]:
-    """Return runs with their places in the study, by dataset, model, cell and seed."""
-    runs = [*found]
-    _place(runs, sweep)
-    count_turns(runs)
-    return sorted(runs, key=_order)
+    """Return runs with their places in the study, by dataset, model, cell and seed.
 
-
-def _order(run: Run) -> tuple[Any, ...]:
-    return (
-        run.dataset or "",
-        run.model or "",
-        plainness(run.cell),
-        -1 if run.seed is None else run.seed,
-        run.batch_size or 0,
-        run.folder,
-    )
-
-
-def _place(runs: Sequence[Run], sweep: StudyRecord) -> None:
-    """Give runs the round of a study that they are of, and whether it counts.
-
-    Where the study swept the processes, also `scaling`.
-
-    In a sweep without rounds, all runs count except superseded ones. In one with
+    They get the round that they are of, and whether it counts; where the study swept the processes,
+    also `scaling`. In a sweep without rounds, all runs count except superseded ones. In one with
     rounds, a run that is in none of them does not count. A timing run that has no turns, as it
     failed, gets turns=0.
     """
+    runs = [*found]
     rounds = {folder: each for each in (*sweep.rounds, *sweep.timing) for folder in each.runs}
     for run in runs:
         entry = rounds.get(run.folder)
@@ -74,6 +55,14 @@ def _place(runs: Sequence[Run], sweep: StudyRecord) -> None:
             run.turns = 0
         if sweep.scaling and (run.processes or 0) > 0:
             run.scaling = sweep.scaling
+    count_turns(runs)
+    return sorted(runs, key=_order)
+
+
+def _order(run: Run) -> tuple[Any, ...]:
+    seed = -1 if run.seed is None else run.seed
+    of = run.dataset or "", run.model or "", plainness(run.cell)
+    return *of, seed, run.batch_size or 0, run.folder
 
 
 def untimed(sweep: StudyRecord) -> dict[Cell, Cell]:

@@ -119,17 +119,13 @@ class Run(Result):
         return self.batch_size // self.processes
 
     @property
-    def noun(self) -> str:
-        """The name of its score as a noun: `accuracy`, `mean IoU`, `share within 4 mm`."""
-        name = one_line(self.score_name or "")[:MAX_NAME_CHARS] or SCORE
-        return f"share {name}" if name.startswith("within ") else name
-
-    @property
     def scoring(self) -> Score:
-        """What its score is, by what anybody may have written about it."""
+        """What its score is, its name as a noun, by what anybody may have written about it."""
         said = super().scoring
+        name = one_line(self.score_name or "")[:MAX_NAME_CHARS] or SCORE
+        noun = f"share {name}" if name.startswith("within ") else name  # `share within 4 mm`
         margin, unit = finite(said.margin), one_line(said.unit)[:MAX_UNIT_CHARS]
-        return Score(self.noun, unit, said.better, margin if margin and margin > 0 else None)
+        return Score(noun, unit, said.better, margin if margin and margin > 0 else None)
 
 
 @dataclass(frozen=True)

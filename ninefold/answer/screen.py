@@ -48,11 +48,7 @@ def left_out(notes: Sequence[str], most: int | None = NOTES, rows: int = 0) -> s
 
 
 def screen(
-    lead: str,
-    table: Sequence[str],
-    notes: Sequence[str],
-    *ending: str,
-    most: int | None = NOTES,
+    lead: str, table: Sequence[str], notes: Sequence[str], *ending: str, most: int | None = NOTES
 ) -> str:
     """Return the lines of a screen.
 

@@ -24,20 +24,10 @@ def answer(facts: StudyFacts, steps: NextSteps) -> Answer:
     found = decide(facts)
     more = steps.surer(found)
     if not facts.asks_time:
-        return Answer(
-            leads.lead_of_scores(facts),
-            facts.scores_decided,
-            reasons=reasons.exclusions(facts),
-            surer=more,
-        )
-    return Answer(
-        leads.lead(found),
-        found.decided,
-        found.named,
-        found.chance if found.decided else None,
-        reasons.reasons(found),
-        surer=more,
-    )
+        why = reasons.exclusions(facts)
+        return Answer(leads.lead_of_scores(facts), facts.scores_decided, reasons=why, surer=more)
+    chance, why = found.chance if found.decided else None, reasons.reasons(found)
+    return Answer(leads.lead(found), found.decided, found.named, chance, why, surer=more)
 
 
 def look_at(runs: Sequence[Run], sweep: StudyRecord, pairs: str) -> Look:

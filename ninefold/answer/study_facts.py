@@ -103,7 +103,8 @@ class StudyFacts(Facts):
             return None
         if name in self.unscaled():
             return UNSCALED
-        return SHORT_WEIGHTS if name in self.in_short_weights() else None
+        short = self._of_runs(lambda run: run.weights == "bfloat16")  # small updates leave them
+        return SHORT_WEIGHTS if name in short else None
 
     def simplicity(self, name: Cell) -> object:
         return plainness(name)
@@ -168,10 +169,6 @@ class StudyFacts(Facts):
         rows = self._rows_of_numerics()
         return {r.cell: r.sentence for r in rows if r.verdict == OTHER and not r.by_design}
 
-    def in_short_weights(self) -> list[Cell]:
-        """The cells with weights in bfloat16, which small updates do not change."""
-        return self._of_runs(lambda run: run.weights == "bfloat16")
-
     def unscaled(self) -> list[Cell]:
         """The cells in float16 without a GradScaler, whose small gradients may underflow.
 
@@ -188,10 +185,6 @@ class StudyFacts(Facts):
     def batch_norm(self) -> list[Cell]:
         """The cells whose batch norm differs by design: only their score can judge."""
         return [row.cell for row in self._rows_of_numerics() if row.by_design]
-
-    def chunked(self) -> list[Cell]:
-        """The cells that compute parts of a batch one after the other."""
-        return self._of_runs(lambda run: (run.chunks or 1) > 1)
 
     def _of_runs(self, holds: Callable[[Run], bool]) -> list[Cell]:
         """The cells that it holds for a completed run of."""

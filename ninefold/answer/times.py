@@ -17,15 +17,7 @@ from ninefold.answer.decision import Decision, are_decided, decide
 from ninefold.answer.facts import Facts
 from ninefold.answer.needed import rounds_for_pair
 from ninefold.answer.screen import ROWS, left_out, narrowed, screen
-from ninefold.answer.words import (
-    OPEN_LEAD,
-    clause,
-    disturbed,
-    interval,
-    percent,
-    shown,
-    speedup,
-)
+from ninefold.answer.words import OPEN_LEAD, clause, disturbed, interval, percent, shown, speedup
 from ninefold.numbers import counted
 from ninefold.progress import aligned
 from ninefold.stats.verdicts import UNDECIDED, Pair

@@ -1,7 +1,7 @@
 """What programs of other people call: `import ninefold`, then `ninefold.time_steps(...)`.
 
-- `time_steps` (in `steps`) runs in the caller's process. `session` leads a comparison, `devices`
-  knows the accelerators, `workers` stops what reads ahead.
+- `time_steps` (in `steps`) runs in the caller's process. `session` leads a comparison, `workers`
+  stops what reads ahead.
 - `compare` starts a study in another process. `objects` checks what is given, `capsule`
   puts it into a file, `running` and `child` run the command, `show` draws its progress, `answer`
   reads what it found. In the processes of the study `parts` and `data` take the objects from that

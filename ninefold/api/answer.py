@@ -59,7 +59,7 @@ class Answer:
         self.decided = answer.decided
         self.sentence = answer.lead
         self.train = answer.train
-        self._next = [answer.next_command] if answer.next_command else []
+        self._next = answer.next_command
         sweep = self._read.recording.sweep
         runs = [run for run in report.runs if not sweep.put_away(run.folder)]
         failed = [run for run in runs if run.status not in ("ok", *STOPPED)]
@@ -173,10 +173,9 @@ class Answer:
         rows = lines(table, ROWS, len(table.columns)) if table.rows else []
         notes = [f"failed: {cell}: {why}" for cell, why in self.failed.items()]
         notes += [*self._control, *self.caveats]
-        commands = [f"{name}: {one_line(command)}" for name, _, command in self._next]
         more = left_out(notes, rows=len(table.rows) - ROWS)
         report = f"Report: {reports.place(self.folder)}{more}"
-        return screen(self.sentence, rows, notes, report, *commands)
+        return screen(self.sentence, rows, notes, report, self._next)
 
     def _repr_html_(self) -> str:
         """The picture, and what a console shows."""

@@ -153,9 +153,7 @@ def load(file: str, sha256: str, part: str) -> Any:
         content, arrays = pickle.loads(data), Path(file).with_name(ARRAYS)
         if (written := content["versions"]) != (here := versions()):
             raise ValueError(f"it was written with {_said(written)}, and this is {_said(here)}")
-        if "arrays" not in content:
-            raise ValueError("an earlier version of ninefold wrote it")
-        if arrays.stat().st_size != content["arrays"]:
+        if arrays.stat().st_size != content.get("arrays"):
             raise ValueError(f"{ARRAYS} beside it is damaged")
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) else None

@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,6 @@ from ninefold.launch.events import VARIABLE
 from ninefold.signals import held_back
 
 GRACE = 45.0  # seconds from an interrupt until the command is killed: more than launch.grace (30)
-# Set by a kernel for matplotlib in it: its backend is one that only works there.
-NOT_HANDED_ON = ("MPLBACKEND",)
 TRAIN, FITS = (("-m", "ninefold", name) for name in ("train", "fits"))
 
 Event = Mapping[str, Any]
@@ -66,10 +64,8 @@ def run(arguments: Sequence[str], log: Path, heard: Callable[[Event], None], pri
                 )
         os.close(writer)
         writer = -1
-        ended = Ended(0)
-        _listen(reader, ended, heard)
-        ended.code = process.wait()
-        return ended
+        failures = [*_failures(reader, heard)]
+        return Ended(process.wait(), failures)
     except BaseException:
         if process is not None:
             _stop(process)
@@ -82,7 +78,7 @@ def run(arguments: Sequence[str], log: Path, heard: Callable[[Event], None], pri
 
 def environment() -> dict[str, str]:
     """The environment of this process, and in NINEFOLD_PATH where it finds modules."""
-    found = {key: value for key, value in os.environ.items() if key not in NOT_HANDED_ON}
+    found = {key: value for key, value in os.environ.items() if key != "MPLBACKEND"}  # a kernel's
     found[places.PATH] = places.path_text()
     if not places.INSTALLED:  # a clone may be found by this process's sys.path alone
         known = [found["PYTHONPATH"]] if found.get("PYTHONPATH") else []
@@ -90,15 +86,15 @@ def environment() -> dict[str, str]:
     return found
 
 
-def _listen(reader: int, ended: Ended, heard: Callable[[Event], None]) -> None:
-    """Hand on events until the command has closed its end."""
+def _failures(reader: int, heard: Callable[[Event], None]) -> Iterator[Failure]:
+    """Hand on events until the command has closed its end; yield what failed."""
     with os.fdopen(reader, closefd=False) as lines:
         for line in lines:
             if not line.endswith("\n"):
                 return  # it was killed while it told this
             event = json.loads(line)
             if event["event"] == "failure":
-                ended.failures.append(KINDS[event["kind"]](*event["parts"]))
+                yield KINDS[event["kind"]](*event["parts"])
             else:
                 heard(event)
 

@@ -141,13 +141,8 @@ def gather(
         )
     _require_functions(loss, metric, forward)
     measured = _measured(ask, test, metric, forward)
-    parts = {
-        "model": model,
-        "dataset": {"train": train, "test": tested},
-        "loss": loss,
-        "metric": metric,
-        "forward": forward,
-    }
+    data = {"train": train, "test": tested}
+    parts = {"model": model, "dataset": data, "loss": loss, "metric": metric, "forward": forward}
     names = {"model": name_of(model), "dataset": _name_of_data(dataset)}
     names["task"] = name_of(loss if forward is None else forward)
     _require_optimizer(optimizer)
@@ -269,12 +264,9 @@ def _require_optimizer(optimizer: Any) -> None:
         allowed = "a function of parameters is allowed"
         do = f"pass lambda parameters: torch.optim.{type(optimizer).__name__}(parameters, ...)"
         raise ConfigError("optimizer", type(optimizer).__name__, wrong, allowed, do)
-    _require_callable(
-        "optimizer",
-        optimizer,
-        "adamw, sgd, or a function of parameters",
-        "pass that, or time a loop of several with ninefold.time_steps",
-    )
+    wanted = "adamw, sgd, or a function of parameters"
+    do = "pass that, or time a loop of several with ninefold.time_steps"
+    _require_callable("optimizer", optimizer, wanted, do)
 
 
 def _dataset(

@@ -16,13 +16,12 @@ from torch import distributed
 from ninefold import progress
 from ninefold.answer.facts import facts_of
 from ninefold.answer.times import Times, times
-from ninefold.api import devices
 from ninefold.errors import ConfigError
 from ninefold.stats.verdicts import Settings
 from ninefold.tournament.budget import Budget
 from ninefold.tournament.contestant import Contestant, Entries, Look, Pace, Taken, WarmUp
 from ninefold.tournament.neighbors import others_on_gpus
-from ninefold.tournament.plan import Turn
+from ninefold.tournament.plan import Asked, Turn
 from ninefold.tournament.rounds import Tournament
 from ninefold.tournament.taken import TakenTurn
 from ninefold.types import MAX_TIME
@@ -61,13 +60,10 @@ class Session(Entries):
         accelerator: Any = torch.accelerator,
         seed: str | None = None,
     ) -> None:
-        for field, value, below in (
-            ("minutes", minutes, MAX_TIME),
-            ("turn", turn, MAX_TIME),
-            ("same", same, 1.0),
-            ("level", level, 1.0),
-        ):
-            check_number(field, value, below)
+        check_number("minutes", minutes, MAX_TIME)
+        check_number("turn", turn, MAX_TIME)
+        check_number("same", same, 1.0)
+        check_number("level", level, 1.0)
         if baseline is not None and baseline not in names:
             wrong = "there is no such step"
             allowed = f"there are {', '.join(names)}"
@@ -105,7 +101,7 @@ class Session(Entries):
 
     def start_clock(self) -> None:
         """Begin the timed steps of a turn, when devices have done what was queued."""
-        self._used, self._since = devices.in_use(self._accelerator), 0.0
+        self._used, self._since = in_use(self._accelerator), 0.0
         self._since = self.seconds()
 
     def seconds(self) -> float:
@@ -163,16 +159,12 @@ class StepTaker:
     take: takes a turn, and returns the seconds of a step. warm_ups: of all steps.
     """
 
-    several, steps, workers, waits = False, None, 0, False
+    steps, waits = None, False
 
     def __init__(
-        self,
-        name: str,
-        take: Callable[[Turn], float],
-        warm_ups: WarmUps,
-        turn_seconds: float = 0.1,
+        self, name: str, take: Callable[[Turn], float], warm_ups: WarmUps, turn_seconds: float
     ) -> None:
-        self.name, self.turn_seconds = name, turn_seconds
+        self.name, self._turn_seconds = name, turn_seconds
         self._take, self._warm_ups = take, warm_ups
 
     @property
@@ -180,6 +172,9 @@ class StepTaker:
         """Those that read for steps."""
         readers = (child.pid for child in multiprocessing.active_children())
         return [*filter(None, readers)]
+
+    def asks(self, step: float) -> Asked:
+        return Asked(step, self._turn_seconds, several=False, workers=0)
 
     def warm_up(self, known: Pace | None) -> WarmUp:
         return self._warm_ups.of(self.name)
@@ -197,6 +192,21 @@ class StepTaker:
 def steps_budget(seconds: float) -> Budget:
     """Return the budget of steps of one process: 10 to 20 rounds of equal numbers of turns."""
     return Budget(seconds=seconds, one_process=True)
+
+
+def in_use(accelerator: Any) -> list[int]:
+    """The numbers of the accelerators that this process uses; empty where it uses none.
+
+    To ask another one for anything would begin to use it, which takes memory of it.
+    accelerator: torch's module of that name.
+    """
+    if not accelerator.is_available():
+        return []
+    module = torch.get_device_module(accelerator.current_accelerator())
+    if not getattr(module, "is_initialized", lambda: True)():  # MPS has no such function
+        return []
+    current, count = accelerator.current_device_index(), accelerator.device_count()
+    return [n for n in range(count) if count > 1 and accelerator.memory_reserved(n)] or [current]
 
 
 class WarmUps:

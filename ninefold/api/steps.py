@@ -65,13 +65,7 @@ def time_steps(
     check_names(steps)
     calls = {name: as_function(name, step) for name, step in steps.items()}
     session = Session(
-        list(calls),
-        minutes=minutes,
-        turn=turn,
-        same=same,
-        level=level,
-        baseline=baseline,
-        show=show,
+        [*calls], minutes=minutes, turn=turn, same=same, level=level, baseline=baseline, show=show
     )
     try:
         found = session.times([RAN_ON] * take_turns(session, calls))

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import TextIO
 
 from ninefold.bench import output
 from ninefold.bench.command import OUT, Command
@@ -170,11 +169,6 @@ def require_comparable(commands: Sequence[Command], asked: Namespace) -> None:
             raise command.failure(f"it has no {OUT}", f"the score is in {asked.score}", "write it")
 
 
-def shown(asked: Namespace) -> TextIO:
-    """Where the answer is told in words: on stderr if stdout is for data."""
-    return sys.stderr if output.STDOUT in (asked.json, asked.markdown) else sys.stdout
-
-
 def score_asked(asked: Namespace) -> str:
     text: str = asked.score if isinstance(asked.score, str) else asked.score.pattern
     return text
@@ -234,8 +228,9 @@ def tell(
                 output.write(option, path, content)
         except (ConfigError, OSError) as error:
             failed = failed or error
+    where = sys.stderr if output.STDOUT in (asked.json, asked.markdown) else sys.stdout
     with suppress(OutputClosed) if stopped else nullcontext():
-        print(text, file=shown(asked), flush=True)
+        print(text, file=where, flush=True)
     if failed and not stopped:
         raise failed
 

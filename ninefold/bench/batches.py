@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ninefold.bench.command import Command
 from ninefold.bench.messages import Batch, Hello
+from ninefold.numbers import listed_and
 
 PER_EXAMPLE = " in examples a second"
 UNSEEN = "no network of torch.nn was seen to get a tensor in training"
@@ -74,7 +75,8 @@ def times_as_many(this: StepBatch, first: StepBatch) -> float | str:
     if 1 in (ratio, this.elements / first.elements):
         return 1.0
     if ratio != largest:
-        return f"its networks get {_listed(this)}, those of the other {_listed(first)}"
+        own, other = (listed_and(each.examples) for each in (this, first))
+        return f"its networks get {own}, those of the other {other}"
     return ratio
 
 
@@ -107,12 +109,9 @@ def factors(
         return {}
     for command in commands:
         if isinstance(why := ratios[command.name], str):
-            raise command.failure(
-                f"how many times as many examples a step of {command.name} takes as one of "
-                f"{first.name} is not known, so there is no speedup",
-                why,
-                "compare commands whose steps take as many",
-            )
+            both = f"a step of {command.name} takes as one of {first.name}"
+            wrong = f"how many times as many examples {both} is not known, so there is no speedup"
+            raise command.failure(wrong, why, "compare commands whose steps take as many")
     return {name: float(ratio) for name, ratio in ratios.items()}
 
 
@@ -146,7 +145,3 @@ def sentences(
         if names:
             whose = "" if len(names) == len(seen) else f" of {', '.join(names)}"
             yield f"How many examples a step{whose} takes {what}: steps are compared."
-
-
-def _listed(batch: StepBatch) -> str:
-    return " and ".join(map(str, batch.examples))

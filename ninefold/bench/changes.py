@@ -14,11 +14,10 @@ from ninefold.bench.precisions import BF16, NETWORK
 from ninefold.frameworks import COMPILE_LINES, FUSED_LINES, loader_arguments
 from ninefold.numbers import counted
 
-AS_IT_IS = "as it is"
+AS_IT_IS = "as it is"  # of this command the hook says what it has of the changes
 WORKERS = "workers"  # a kind
 TOGETHER = " + "  # between the names of changes that are tried together
 
-LOOK = Change(AS_IT_IS)  # none: of this command the hook says what it has of the others
 # What a part of a step costs: the command without it.
 PARTS = (
     Change(
@@ -37,14 +36,8 @@ def of_machine(cores: int) -> list[Change]:
     """All that may help on a machine with so many cores."""
     workers = dict.fromkeys((0, 1 if cores < 3 else 2, min(cores, 8)))
     threads = dict.fromkeys(n for n in (1, cores // 2, cores) if n)
-    return [
-        *map(loader_workers, workers),
-        *map(compute_threads, threads),
-        BF16,
-        CHANNELS_LAST,
-        FUSED,
-        COMPILE,
-    ]
+    in_numbers = [*map(loader_workers, workers), *map(compute_threads, threads)]
+    return [*in_numbers, BF16, CHANNELS_LAST, FUSED, COMPILE]
 
 
 def with_changes(command: Command, changes: Sequence[Change]) -> Command:

@@ -144,7 +144,9 @@ class Command:
         path: of the socket that it connects to. one_optimizer: whether the command is known to have
         no other one, so that its first step says already which ends a step.
         """
-        port = free_port()  # whatever is exported: commands are alive together
+        with socket.socket() as listener:  # whatever is exported: commands are alive together
+            listener.bind(("127.0.0.1", 0))
+            port = listener.getsockname()[1]
         variables = {
             guardian.TOKEN: str(path),
             "PYTHONPATH": self.python_path,
@@ -167,10 +169,3 @@ def exit_code_of_pipe(code: int | None) -> int | None:
 def folder_name(name: str) -> str:
     """What a command's folder is called; of a long name the end counts."""
     return re.sub(r"[^\w.=-]+", "-", name)[-LONGEST_NAME:].lstrip(".")
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

@@ -16,7 +16,7 @@ from ninefold.bench import output
 from ninefold.bench.command import Command, folder_name
 from ninefold.bench.guardian import guarded
 from ninefold.bench.options import without_effect
-from ninefold.bench.revisions import Copy, check_out, checkout, cleanup_commands, set_up
+from ninefold.bench.revisions import check_out, checkout, cleanup_commands, set_up
 from ninefold.errors import ConfigError, one_line
 from ninefold.numbers import counted
 from ninefold.process import scratch
@@ -39,7 +39,11 @@ def prepared(asked: Namespace) -> Iterator[tuple[Path, list[Command]]]:
         output.own_folder(asked.keep) as keep,
         guarded(scratch(), cleanup_commands(names, original, keep / REVISIONS) if names else []),
     ):
-        given = of_revisions(given, check_out(names, original, keep / REVISIONS, asked.link))
+        if names:
+            given = [
+                replace(given[0], name=c.name, folder=c.folder, variables=c.variables, copy=c)
+                for c in check_out(names, original, keep / REVISIONS, asked.link)
+            ]
         if asked.strategies:
             from ninefold.bench.strategies import in_strategies  # here, as nothing else needs it
 
@@ -106,14 +110,6 @@ def with_values(asked: Namespace) -> list[Command]:
             raise ConfigError(f"--{option}", len(given), wrong, "it takes one", "give one")
     named = len(texts) == 1
     return [Command(text, name=name if named else "", step=asked.step) for text, name in given]
-
-
-def of_revisions(given: list[Command], copies: Sequence[Copy]) -> list[Command]:
-    """One command for each revision, in its copy, if there are revisions."""
-    return [
-        replace(given[0], name=copy.name, folder=copy.folder, variables=copy.variables, copy=copy)
-        for copy in copies
-    ] or given
 
 
 def finished(given: list[Command], asked: Namespace) -> list[Command]:

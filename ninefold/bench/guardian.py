@@ -54,9 +54,8 @@ def tree(pid: int) -> list[int]:
         with suppress(OSError):
             for task in os.listdir(f"/proc/{each}/task"):
                 with suppress(OSError):
-                    found += map(
-                        int, Path(f"/proc/{each}/task/{task}/children").read_text().split()
-                    )
+                    children = Path(f"/proc/{each}/task/{task}/children").read_text()
+                    found += map(int, children.split())
     return found
 
 

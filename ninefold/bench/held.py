@@ -128,12 +128,9 @@ class HeldCommand:
         if passes or code is not None or now - self._began > START_SECONDS:
             raise self._no_step(code)
         if world is not None and now - self._first > RANKS_SECONDS:
-            raise self.command.failure(
-                f"{len(self._ranks)} of {world} ranks were seen; the others are on another host or "
-                "have lost PYTHONPATH",
-                "one host is supported",
-                "start fewer",
-            )
+            seen = f"{len(self._ranks)} of {world} ranks were seen"
+            wrong = f"{seen}; the others are on another host or have lost PYTHONPATH"
+            raise self.command.failure(wrong, "one host is supported", "start fewer")
         return False
 
     @property
@@ -179,7 +176,6 @@ class HeldCommand:
 
     def failure_of_end(self, code: int, when: str | None = None) -> Failure:
         """The failure of one that has ended, with what helps. when: None: after its last turn."""
-        exception = raised(self.log, self.command.folder)
         do = f"correct it, see {self.log}"
         no_room = (*NO_MEMORY, "busy or unavailable")  # of a GPU that takes one process
         no_memory = any(words in tail(self.log, TAIL) for words in no_room)
@@ -189,12 +185,9 @@ class HeldCommand:
             do = f"{one if self._beside else less}; see {self.log}"
         if self._beside and PORT_TAKEN in tail(self.log, TAIL):
             do = f"give each its own port, or --apart; see {self.log}"
-        return self.command.ended(
-            code,
-            f"it ended with code {code} {when or 'after some ' + counted(self.steps, 'step')}",
-            exception or f"its output ends: {last_line(self.log)}",
-            do,
-        )
+        wrong = f"it ended with code {code} {when or 'after some ' + counted(self.steps, 'step')}"
+        allowed = raised(self.log, self.command.folder) or f"its output ends: {last_line(self.log)}"
+        return self.command.ended(code, wrong, allowed, do)
 
     def _stop(self) -> None:
         self.processes = guardian.stop(self._process.pid)
@@ -268,16 +261,13 @@ class HeldCommand:
         seen = f"torch was {'' if torch else 'not '}imported"
         passes = (self.folder / "passes").exists()
         if code is None and not passes:
-            return command.failure(
-                f"it took no step in {START_SECONDS:.0f} s", seen, "let it start faster, or --whole"
-            )
+            wrong = f"it took no step in {START_SECONDS:.0f} s"
+            return command.failure(wrong, seen, "let it start faster, or --whole")
         ended = f"it ended after {time.monotonic() - self._began:.0f} s without a step"
         if passes:
             ended = "it computes gradients again and again, and has no optimizer"
         if not torch:
             return command.failure(ended, seen, "--whole times its runs")
-        return command.failure(
-            ended,
-            f"{seen} and no {command.step or 'Optimizer.step'} was called",
-            f"see {self.log}, or name their step with --step MODULE:FUNCTION, or --whole",
-        )
+        called = f"{seen} and no {command.step or 'Optimizer.step'} was called"
+        do = f"see {self.log}, or name their step with --step MODULE:FUNCTION, or --whole"
+        return command.failure(ended, called, do)

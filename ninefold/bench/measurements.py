@@ -191,12 +191,8 @@ class Measurements:
         if (allowed := self.options.allowed) is not None:
             yield Gate(TIME, found.pairs[0], allowed)
         if (allowed := self.options.allowed_memory) is not None:
-            yield Gate(MEMORY, self.memory_pair, allowed)
-
-    @property
-    def memory_pair(self) -> Pair:
-        """How much memory the second of two commands takes; its "speedup" is how much less."""
-        return memory_pair(self.names, self.memory, self.looks, self.rounds, self.settings)
+            pair = memory_pair(self.names, self.memory, self.looks, self.rounds, self.settings)
+            yield Gate(MEMORY, pair, allowed)
 
     def drift(self, name: str) -> float:
         """By how much a command's steps take longer at the end of a round than at its start.

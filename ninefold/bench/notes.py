@@ -120,15 +120,12 @@ def of_first_steps(first: str, compared: Mapping[str, Any]) -> Iterator[str]:
 
 def _of_gpus(measured: Measurements) -> Iterator[str]:
     """What happened in turns on a GPU."""
-    if beside := measured.on_gpu[BESIDE]:
-        yield f"Other programs computed on the GPU in {counted(beside, 'turn')}."
-    limits = [
-        f"in {counted(n, 'turn')} {limit}"
-        for limit, n in measured.on_gpu.items()
-        if limit != BESIDE
-    ]
-    if limits:
-        yield f"On the GPU, {'; '.join(limits)}."
+    turns = {what: counted(n, "turn") for what, n in measured.on_gpu.items() if n}
+    if beside := turns.pop(BESIDE, None):
+        yield f"Other programs computed on the GPU in {beside}."
+    if turns:
+        limits = "; ".join(f"in {n} {limit}" for limit, n in turns.items())
+        yield f"On the GPU, {limits}."
 
 
 def _of_left_out(measured: Measurements) -> Iterator[str]:

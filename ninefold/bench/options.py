@@ -104,10 +104,8 @@ def without_effect(option: str, value: object, where: str) -> ConfigError:
 def add_shared(options: CommandsParser) -> None:
     """Add the options by which commands are made, run and told of."""
     one = "one for all commands, or one for each"
-    axis, names = (
-        Rule(modes="turns score"),
-        Rule(None, "precisions strategies", "turns whole score"),
-    )
+    axis = Rule(modes="turns score")
+    names = Rule(None, "precisions strategies", "turns whole score")
     name = "a name for each command, in order, in the place of A, B, C"
     options.take("--name", "NAME", name, rule=names, **EACH)
     options.take("--cwd", "DIR", f"the folder to run in: {one}", **EACH)

@@ -40,13 +40,8 @@ def require_writable(option: str, path: Path) -> None:
     A file is replaced by a new one: that would take away a device, a FIFO or a symbolic link.
     """
     if path != STDOUT and (wrong := fault(path)):
-        raise ConfigError(
-            option,
-            path,
-            wrong,
-            "a regular file, a new one in a folder that is there, and - for stdout are allowed",
-            "name one",
-        )
+        kinds = "a regular file, a new one in a folder that is there, and - for stdout are allowed"
+        raise ConfigError(option, path, wrong, kinds, "name one")
 
 
 def fault(path: Path) -> str | None:

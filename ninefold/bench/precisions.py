@@ -38,15 +38,11 @@ def computes_in(dtype: str, ranks: Sequence[Hello]) -> Seen | None:
     elif dtype == "float16" and value == "float32" and framework is None:
         wrong = "fp16 is not tried in a loop without a framework"
         allowed = "the loop would need a GradScaler of its own"
-    return Seen(
-        took=value == dtype or (value is None and (said["called"] or dtype == "float32")),
-        value=value,
-        told=value or "a precision that is not known (torch.compile)",
-        ending=f", as {framework} chooses" if framework else ", by autocast that bench adds",
-        wrong=wrong,
-        allowed=allowed,
-        do=OWN_OPTION if wrong else f"take that out of the script, or {OWN_OPTION}",
-    )
+    took = value == dtype or (value is None and (said["called"] or dtype == "float32"))
+    told = value or "a precision that is not known (torch.compile)"
+    ending = f", as {framework} chooses" if framework else ", by autocast that bench adds"
+    do = OWN_OPTION if wrong else f"take that out of the script, or {OWN_OPTION}"
+    return Seen(took, value, told, allowed, do, wrong, ending)
 
 
 def _lacks_bfloat16(script: Script) -> str | None:

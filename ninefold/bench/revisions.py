@@ -69,10 +69,9 @@ def check_out(
     original's.
     """
     found = list[Copy]()
+    below = git(Path.cwd(), "rev-parse", "--show-prefix")
     for name, root in zip(revisions, roots(revisions, folder), strict=True):
-        below = git(Path.cwd(), "rev-parse", "--show-prefix")
-        as_it_is = name == "."
-        commit = working_tree(original, **token()) if as_it_is else commit_of(original, name)
+        commit = working_tree(original, **token()) if name == "." else commit_of(original, name)
         variables = {"PYTHONPATH": _python_path(original, root, below)}
         found.append(Copy(name, commit, root / below, variables, original, root))
     for copy in found:  # once all are known

@@ -57,17 +57,10 @@ class Alive(HeldCommand):
         self._waits = list[bool]()  # in each turn
         self._warms_up = False  # whether it trains for longer than a warm-up takes
 
-    @property
-    def several(self) -> bool:
-        return bool(self.told["world"] > 1)
-
-    @property
-    def turn_seconds(self) -> float:
-        return TURN_OF_SEVERAL if self.several or self.told["cuda"] else TURN
-
-    @property
-    def workers(self) -> int:
-        return int(self.told.get("workers", 0))
+    def asks(self, step: float) -> Asked:
+        several = self.told["world"] > 1
+        seconds = TURN_OF_SEVERAL if several or self.told["cuda"] else TURN
+        return Asked(step, seconds, several, self.told.get("workers", 0))
 
     @property
     def waits(self) -> bool:
@@ -114,8 +107,7 @@ class Alive(HeldCommand):
         share = budget / len(self._measured.commands)
         while len(pauses) < ENOUGH:
             step = self.pace.step
-            asked = Asked(step, self.turn_seconds, self.several, self.workers)
-            turn = Turn(self.name, *turn_steps([asked], budget))
+            turn = Turn(self.name, *turn_steps([self.asks(step)], budget))
             if not is_short(turn, step, self.paused, share):
                 return
             try:
@@ -236,10 +228,9 @@ class Bench(Entries):
                 first = self.watches_pauses(names, number)
                 quick = first and spent < ONE_BY_ONE * self._budget.seconds
                 at_once = names[len(alive) : len(alive) + 1 if quick else None]
-                started = list[Alive]()
                 for name in at_once:
-                    started.append(Alive(self, commands[name], number, self._keep))
-                    alive.append(started[-1])
+                    alive.append(Alive(self, commands[name], number, self._keep))
+                started = alive[-len(at_once) :]
                 self._await(started, [each.name for each in alive])
                 started = [each for each in started if each.name not in self.failed]
                 self.note_arrival(started)
@@ -317,7 +308,9 @@ class Bench(Entries):
         if self.measured.paced:
             return names
         if not self.measured.log.turns:
-            self._says_starts(names, own)
+            groups = len(self.measured.commands) / len(names)
+            who = "all train" if groups == 1 else f"{names[0]} trains"
+            self.screen.trains(who, self._budget.planned(own * groups) - own)
         return []
 
     def shows(self, number: int, nth: int, left: float) -> None:
@@ -334,10 +327,6 @@ class Bench(Entries):
             if len(measured.commands) > 2:
                 self._out = far_slower(pairs)
 
-    def is_own(self, pid: int) -> bool:
-        """Whether a process is of a command that is alive."""
-        return any(pid in each.processes for each in self._tournament.alive.values())
-
     def note(self, alive: Alive, taken: Taken) -> None:
         """Note what the log does not hold of a turn that counts."""
         measured = self.measured
@@ -347,7 +336,8 @@ class Bench(Entries):
         if alive.told["cuda"]:
             gpus = {gpu for hello in alive.hellos for gpu in hello["gpus"]}
             measured.on_gpu.update(clock_limits(gpus))
-            measured.on_gpu[BESIDE] += others_on_gpus(taken.begin, self.is_own)
+            own = {pid for each in self._tournament.alive.values() for pid in each.processes}
+            measured.on_gpu[BESIDE] += others_on_gpus(taken.begin, own.__contains__)
 
     def _shows_starts(self, names: Sequence[str], waiting: Set[str]) -> None:
         """Show who has reached its first step."""
@@ -357,15 +347,6 @@ class Bench(Entries):
         if not self.measured.rounds:
             self.screen.shows(f"{said}{starts}" if waiting else f"{said}warming up")
         self.screen.tick()
-
-    def _says_starts(self, names: Sequence[str], starts: float) -> None:
-        """Say what is known once the commands of the first group train.
-
-        starts: seconds that theirs took.
-        """
-        groups = len(self.measured.commands) / len(names)
-        who = "all train" if groups == 1 else f"{names[0]} trains"
-        self.screen.trains(who, self._budget.planned(starts * groups) - starts)
 
     def _shows_estimate(self, pairs: Sequence[Pair]) -> None:
         """Show how many rounds there were, and how each command compares with the first so far."""

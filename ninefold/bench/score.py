@@ -189,11 +189,9 @@ def score_of(log: Path, command: Command, score: re.Pattern[str] | str) -> float
     except ValueError:
         number = math.nan
     if not abs(number) <= LARGEST:
-        raise command.failure(
-            f"its score is {one_line(text)[:100]}",
-            f"{where} has to be a number of at most {LARGEST:g}",
-            f"correct it, see {log}",
-        )
+        wrong = f"its score is {one_line(text)[:100]}"
+        allowed = f"{where} has to be a number of at most {LARGEST:g}"
+        raise command.failure(wrong, allowed, f"correct it, see {log}")
     return number
 
 
@@ -217,9 +215,7 @@ def in_folder(log: Path, score: str) -> object:
         except (OSError, ValueError, LookupError, TypeError) as error:
             return f"{type(error).__name__} {error}"
         return value
-    from tensorboard.backend.event_processing import (  # here, as it takes seconds
-        event_accumulator,
-    )
+    from tensorboard.backend.event_processing import event_accumulator  # here, as it takes seconds
 
     events = event_accumulator.EventAccumulator(str(folder / name.lstrip("/")))
     try:

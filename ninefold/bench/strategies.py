@@ -35,13 +35,9 @@ def in_strategies(command: Command, names: Sequence[str]) -> list[Command]:
         wrong, allowed = f"it sets {visible} itself", f"{AXIS.option} gives each process its GPU"
         raise ConfigError("command", command.text, wrong, allowed, f"export {visible} before")
     if gpus == 1 and "ddp" in names:
-        raise ConfigError(
-            AXIS.option,
-            ",".join(names),
-            "there is one GPU here",
-            f"ddp takes a process for each of several, or {PROCESSES_ON_CPU} on a CPU",
-            "CUDA_VISIBLE_DEVICES= hides the GPU",
-        )
+        wrong, do = "there is one GPU here", f"{visible}= hides the GPU"
+        allowed = f"ddp takes a process for each of several, or {PROCESSES_ON_CPU} on a CPU"
+        raise ConfigError(AXIS.option, ",".join(names), wrong, allowed, do)
     both = "two commands of your own"
     if gpus > 1:
         seen = os.environ.get(visible, "0,1").replace(" ", "").split(",")
@@ -68,14 +64,9 @@ def by_ddp(gpus: int, do: str, text: str) -> Change:
     processes = gpus or PROCESSES_ON_CPU
     threads = os.environ.get(THREADS, str(max((cores() or 1) // processes, 1)))
     told = "" if f"{THREADS}=" in text else f" ({THREADS}={threads})"
-    return Change(
-        "ddp",
-        AXIS,
-        partial(by_torchrun, processes),
-        strategy_variables("ddp", processes) | ({} if gpus else ON_CPU) | {THREADS: threads},
-        processes,
-        took_effect=partial(trains_in, processes, do, told),
-    )
+    variables = strategy_variables("ddp", processes) | ({} if gpus else ON_CPU) | {THREADS: threads}
+    launch, took_effect = partial(by_torchrun, processes), partial(trains_in, processes, do, told)
+    return Change("ddp", AXIS, launch, variables, processes, took_effect=took_effect)
 
 
 def by_torchrun(processes: int, text: str) -> str:
@@ -108,11 +99,5 @@ def trains_in(processes: int, do: str, threads: str, ranks: Sequence[Hello]) -> 
         wrong = f"each of the {processes} processes of ddp trains a copy of its own{where}"
         allowed = "the script joins no process group, though torchrun has started it"
     value = counted(world, "process", "processes")
-    return Seen(
-        took=took,
-        value=value,
-        told=f"{value}{f' by {averages}' if averages else ''}{threads}",
-        wrong=wrong,
-        allowed=allowed,
-        do=do,
-    )
+    told = f"{value}{f' by {averages}' if averages else ''}{threads}"
+    return Seen(took, value, told, allowed, do, wrong)

@@ -8,8 +8,7 @@ compared as any commands are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -18,15 +17,7 @@ from typing import Any
 from ninefold.answer.decision import are_decided
 from ninefold.answer.words import clause, content, interval, shown
 from ninefold.bench.change import Change
-from ninefold.bench.changes import (
-    AS_IT_IS,
-    LOOK,
-    PARTS,
-    TOGETHER,
-    WORKERS,
-    of_machine,
-    with_changes,
-)
+from ninefold.bench.changes import AS_IT_IS, PARTS, TOGETHER, WORKERS, of_machine, with_changes
 from ninefold.bench.command import Command
 from ninefold.bench.measurements import Helps, Measurements, Options
 from ninefold.bench.messages import Script
@@ -53,7 +44,7 @@ class ChangesTrial(Bench):
 
     def __init__(self, command: Command, options: Options, keep: Path) -> None:
         self._command, self._changes = command, of_machine(cores() or 1)
-        each_alone = (LOOK, *PARTS, *self._changes)
+        each_alone = (Change(AS_IT_IS), *PARTS, *self._changes)
         commands = [with_changes(command, [change]) for change in each_alone]
         super().__init__(Measurements(commands, options), keep, turns_at_least=LEAST_TURNS)
         self.script: Script | None = None
@@ -67,15 +58,14 @@ class ChangesTrial(Bench):
         """Start what is left; in the first round the command first, which says what may help it."""
         if self.script is not None:
             return super().start(left, number)
-        with ExitStack() as started:
-            alive = list(super().start([AS_IT_IS], number))
-            for each in alive:
-                started.callback(each.close)
+        [script] = super().start([AS_IT_IS], number)
+        try:
             self.choose()
             others = [name for name in left if name in self.measured.names and name != AS_IT_IS]
-            alive += super().start(others, number)
-            started.pop_all()
-        return alive
+            return [script, *super().start(others, number)]
+        except BaseException:
+            script.close()
+            raise
 
     def run(self) -> None:
         try:
@@ -123,9 +113,8 @@ class ChangesTrial(Bench):
         if name == AS_IT_IS:
             raise failure
         self.failed[name] = failure
-        self._keep_only(
-            [each for each in self.measured.names if name not in (each, self.measured.base(each))]
-        )
+        held = [each for each in self.measured.names if self.measured.base(each) == name]
+        self._leave_out([name, *held])
 
     def round_ended(self, number: int) -> None:
         super().round_ended(number)
@@ -151,8 +140,7 @@ class ChangesTrial(Bench):
         if any(change.kind == WORKERS for change in apply):
             self._waiting = [change for change in apply if change.kind != WORKERS]
         self.not_tried |= {name: why for name, why in lacks.items() if name in self._tried}
-        left_out = {*lacks, *(change.name for change in self._waiting)}
-        self._keep_only([name for name in self.measured.names if name not in left_out])
+        self._leave_out([*lacks, *(change.name for change in self._waiting)])
 
     def _pairs(self) -> dict[str, Pair]:
         """Each other command against its base."""
@@ -178,7 +166,7 @@ class ChangesTrial(Bench):
             no_faster = known[name] < 1 if few else pairs[name].verdict in ("slower", "tie")
             if (no_faster or rival not in (None, name)) and name not in bases:
                 self.given_up[name] = pairs[name], None if rival == name else rival
-        self._keep_only([name for name in self.measured.names if name not in self.given_up])
+        self._leave_out(self.given_up)
 
     def _add_waiting(self) -> None:
         """Have the changes tried that have waited, with the workers if these look faster."""
@@ -200,12 +188,12 @@ class ChangesTrial(Bench):
         others = [name for name in names if TOGETHER in name and name not in self._tried]
         new = len(changes) > 1 and both.name not in {*names, *self.given_up, *self.failed}
         kept = others[-1:] if new else [both.name]  # the last one until the new one has turns
-        self._keep_only([name for name in names if name in kept or name not in others])
+        self._leave_out({*others} - {*kept})
         if new:
             self._add(both)
 
-    def _keep_only(self, names: Sequence[str]) -> None:
-        commands = [each for each in self.measured.commands if each.name in names]
+    def _leave_out(self, names: Collection[str]) -> None:
+        commands = [each for each in self.measured.commands if each.name not in names]
         self.measured = replace(self.measured, commands=commands)
 
     def _add(self, command: Command) -> None:

@@ -15,7 +15,7 @@ from ninefold.bench.printed import last_line
 from ninefold.process import scratch
 from ninefold.tournament.budget import Budget
 from ninefold.tournament.contestant import Contestant, Entries, Pace, Taken, WarmUp
-from ninefold.tournament.plan import Turn
+from ninefold.tournament.plan import Asked, Turn
 from ninefold.tournament.rounds import Tournament
 from ninefold.tournament.taken import TakenTurn
 from ninefold.waits import telling
@@ -46,8 +46,7 @@ class WholeRuns(Entries):
     """Commands that run from beginning to end in a turn: the entries of a tournament."""
 
     def __init__(self, measured: Measurements, keep: Path) -> None:
-        self.measured = measured
-        self.keep, self.done = keep, measured.rounds
+        self.measured, self.keep, self.done = measured, keep, measured.rounds
         budget = Budget(seconds=60.0 * measured.options.minutes, turns=1)
         self._tournament = Tournament(
             self, budget, measured.look, measured.seed, looks=measured.looks, log=measured.log
@@ -76,12 +75,14 @@ class WholeRuns(Entries):
 class WholeRun:
     """A command whose turn is a run: a contestant."""
 
-    several, turn_seconds, processes = False, 0.0, list[int]()
-    steps, workers, waits = None, 0, False
+    steps, waits, processes = None, False, list[int]()
 
     def __init__(self, command: Command, number: int, keep: Path) -> None:
         self.name = command.name
         self._run = partial(run_whole, command, number, keep, {})
+
+    def asks(self, step: float) -> Asked:
+        return Asked(step, 0.0, several=False, workers=0)
 
     def warm_up(self, known: Pace | None) -> WarmUp:
         yield from ()

@@ -17,7 +17,7 @@ from ninefold.launch.run import failure_of
 from ninefold.launch.workers import Workers
 from ninefold.result import Result, in_columns
 from ninefold.tournament.contestant import Pace, WarmUp
-from ninefold.tournament.plan import Turn
+from ninefold.tournament.plan import Asked, Turn
 from ninefold.tournament.taken import TakenTurn
 
 POLL_SECONDS = 1.0  # between looks whether a turn takes too long
@@ -35,7 +35,7 @@ class TurnTaker:
     thread that has nothing to do spins for milliseconds, on a core that the next process needs.
 
     spec: what it runs.
-    name, several, turn_seconds, steps, workers, waits: as of `Contestant`.
+    name, steps, waits: as of `Contestant`.
     free: bytes that were free on its host and on its fullest GPU when it was ready, if known.
     taken: bytes that it had taken at most on one of its GPUs.
     processes: ids of its processes, and of those that read for them.
@@ -48,12 +48,8 @@ class TurnTaker:
         self, spec: RunSpec, processes: int, name: str = "", turn_seconds: float = 0.1
     ) -> None:
         """Start its processes and wait until they wait for a turn. Raises Failure."""
-        self.spec, self.name, self.several, self.turn_seconds = (
-            spec,
-            name,
-            processes > 1,
-            turn_seconds,
-        )
+        self.spec, self.name = spec, name
+        self._several, self._turn_seconds = processes > 1, turn_seconds
         self.steps, self.waits = 0, False
         self._stoppable = False
         self._ranks = range(processes)
@@ -70,11 +66,14 @@ class TurnTaker:
             filter(None, (each["step_seconds"] for each in ready)), default=None
         )
         self.processes: list[int] = [pid for answer in ready for pid in answer["processes"]]
-        self.workers: int = max(each["workers"] for each in ready)
+        self._readers: int = max(each["workers"] for each in ready)
         self.alone: bool = ready[0]["alone"]
         self.computes: tuple[Any, ...] = ready[0]["computes"]
         self._stoppable = all(answer["stoppable"] for answer in ready)
         self._pause(signal.SIGSTOP)
+
+    def asks(self, step: float) -> Asked:
+        return Asked(step, self._turn_seconds, self._several, self._readers)
 
     def warm_up(self, known: Pace | None) -> WarmUp:
         """Yield a turn, unless an earlier process or a warm-up step tells as much; return the pace.
@@ -163,5 +162,5 @@ class TurnTaker:
         wrong = f"{self.spec.folder.name} did not answer in {seconds:.0f} s"
         allowed = f"its log is in {self.spec.folder}"
         do = "see what it was doing, and resume the study"
-        do += "; several GPUs may need NCCL_P2P_DISABLE=1" * self.several
+        do += "; several GPUs may need NCCL_P2P_DISABLE=1" * self._several
         return PeerError("study.ask", "time", wrong, allowed, do)

@@ -45,7 +45,6 @@ def describe(
         cells=[_cell(found, cell, measures, compares) for cell in facts.cells],
         comparison=facts.comparison,
         settings=facts.settings,
-        target=facts.target,
         check=check(facts),
         numerics=facts.numerics,
         score=group.score,

@@ -66,8 +66,8 @@ def loop_of(run: Run, plain: Sequence[str | None] = ()) -> LoopSettings:
     device, cast = "cuda" if on_gpu else "cpu", run.weights == "bfloat16"
     short = run.dtype if run.dtype in ("float16", "bfloat16") and not cast else None
     lines = _of_processes(run, said, on_gpu) if ddp else list[str]()
-    if on_gpu and not (cast or short):
-        lines += _of_float32(run)
+    if on_gpu and not (cast or short) and (run.tf32 or not run.tf32_convolutions):
+        lines += (TF32,) if run.tf32 else FULL  # else it is PyTorch's own default
     lines += CAST if cast else ()
     if (layout := said.get(LAYOUT)) not in (None, "contiguous_format", *plain):
         lines.append(f"model.to(memory_format=torch.{layout})  # and the inputs")
@@ -115,13 +115,6 @@ def _said(run: Run) -> tuple[dict[str, Any], list[str]]:
 def _of_each(count: int | None, run: Run) -> int:
     """The share that each process has of something."""
     return max(1, (count or 1) // (run.processes or 1))
-
-
-def _of_float32(run: Run) -> Sequence[str]:
-    """What a GPU computes float32 in; nothing of PyTorch's own default."""
-    if run.tf32:
-        return (TF32,)
-    return () if run.tf32_convolutions else FULL
 
 
 def _of_processes(run: Run, said: dict[str, Any], on_gpu: bool) -> list[str]:

@@ -83,7 +83,6 @@ class Group:
     numerics: comparison of the first steps, None where none was recorded.
     score: the name of the task's score.
     settings: the thresholds that its verdicts were reached with.
-    target: score to time the way to; in percent if it is a share.
     timing_rounds: from which the times are, where cells were timed in turns.
     turns_left_out: share of the study's turns that do not count, as something disturbed them.
     check: what the control says, and what follows, a sentence each; empty where no time was asked.
@@ -98,7 +97,6 @@ class Group:
     cells: list[CellReport]
     comparison: Comparison
     settings: Settings
-    target: float | None
     check: list[str]
     numerics: Numerics | None
     score: str

@@ -11,12 +11,7 @@ from hydra.core.override_parser.types import Override, RangeSweep
 from omegaconf import DictConfig, OmegaConf
 
 from ninefold.config import rules, schema
-from ninefold.config.composition import (
-    SWEEPER,
-    Composition,
-    changed,
-    mode_problems,
-)
+from ninefold.config.composition import SWEEPER, Composition, changed, mode_problems
 from ninefold.config.job import KEYS_NOT_IN_RESULT, not_a_name
 from ninefold.errors import ConfigError, Failure, Refused
 from ninefold.study import start

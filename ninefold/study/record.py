@@ -45,10 +45,8 @@ class StudyFolder(StudyRecord):
         try:
             record = StudyRecord.of(read_json(folder / FILE))
         except (OSError, ValueError) as error:
-            wrong = f"its {FILE} is not that of a study"
-            raise ConfigError(
-                "study.resume", folder, wrong, error_text(error), "start a new study"
-            ) from error
+            wrong, do = f"its {FILE} is not that of a study", "start a new study"
+            raise ConfigError("study.resume", folder, wrong, error_text(error), do) from error
         turns = {}
         if record.timing:
             from ninefold import report

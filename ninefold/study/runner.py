@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from ninefold.errors import ConfigError
@@ -54,7 +53,7 @@ class Study:
         concurrent: bool,
         screen: Screen,
     ) -> None:
-        self._plan, self._recording = plan, recording
+        self._plan, self.recording = plan, recording
         self._budget = recording.settings["study"]["budget"]  # minutes
         self._launch, self._concurrent = launch, concurrent
         self._timing, self._screen = timing, screen
@@ -70,20 +69,11 @@ class Study:
             for entry in recording.rounds[: len(plan.seeds)]
         }
 
-    @property
-    def folder(self) -> Path:
-        return self._recording.folder
-
-    @property
-    def trust(self) -> bool:
-        """Whether the words that began it need trust=true."""
-        return self._recording.trust
-
     def run(self) -> None:
         """Make the planned runs that are still missing."""
-        self._recording.write()
+        self.recording.write()
         self._screen.begin([cell.name for cell in self._plan.cells])
-        if self._timing is not None and self._recording.settings["study"]["control"]:
+        if self._timing is not None and self.recording.settings["study"]["control"]:
             control, first = self._plan.control, self._plan.cells[0].name
             said = (
                 "no A/A control: it takes a first configuration with parallel=none, and a sweep of "
@@ -95,12 +85,12 @@ class Study:
         try:
             if self._timing is not None:
                 self._timing.run()
-            if "score" in self._recording.asked:
+            if "score" in self.recording.asked:
                 self._train()
             self.finished = not self.cut_short
         finally:
             self._screen.close()
-            self._recording.write()
+            self.recording.write()
 
     def _train(self) -> None:
         """Make the planned training runs that are still missing."""
@@ -115,7 +105,7 @@ class Study:
 
     def _rounds(self) -> Iterator[Round]:
         """The rounds to run: incomplete ones, then new ones until the plan or the budget ends."""
-        rounds, seeds = self._recording.rounds, self._plan.seeds
+        rounds, seeds = self.recording.rounds, self._plan.seeds
         yield from [entry for entry in rounds if self._left.get(entry.round)]
         for number in range(len(rounds), len(seeds)):
             if number and not self._is_within_budget(seeds[number:]):
@@ -127,7 +117,7 @@ class Study:
 
     def _is_within_budget(self, seeds: Sequence[Any]) -> bool:
         """Whether another round is expected to end within the budget; notes it if it is not."""
-        budget, recording = self._budget, self._recording
+        budget, recording = self._budget, self.recording
         expected = recording.seconds_of_a_run() * len(self._plan.cells)
         spent = recording.seconds - recording.timing_seconds
         if budget is None or spent + expected <= budget * 60:
@@ -140,7 +130,7 @@ class Study:
 
     def _run_round(self, entry: Round) -> None:
         """Make the runs of a round that are left."""
-        recording, order = self._recording, self._plan.order(entry.round, entry.shuffled)
+        recording, order = self.recording, self._plan.order(entry.round, entry.shuffled)
         left = self._left[entry.round]
         for batch in self._batches(list(left)):
             jobs = [self._prepare(entry, index, order[index]) for index in batch]
@@ -170,7 +160,7 @@ class Study:
         A run that did not end, and has a checkpoint, is resumed in its folder. Any other folder
         that exists is moved to superseded/.
         """
-        recording, overrides = self._recording, self._plan.overrides(cell, entry.round)
+        recording, overrides = self.recording, self._plan.overrides(cell, entry.round)
         planned = len(entry.runs)
         if index == len(entry.runs):
             number = recording.number(entry, index)
@@ -178,7 +168,7 @@ class Study:
         if index < planned or cell.keys.keys() > set(AXES):  # Hydra names others itself
             overrides.append(f"hydra.sweep.subdir={as_text(entry.runs[index])}")
         name = entry.runs[index]
-        run = self.folder / name
+        run = recording.folder / name
         if recording.can_be_resumed(name):
             overrides.append(f"resume={as_text(str(run.absolute()))}")
         elif run.exists():
@@ -199,16 +189,16 @@ class Study:
         """How long the runs that are left will take, None if that is not known."""
         if self._concurrent:
             return None
-        return self._recording.seconds_of_a_run() * self._to_come() or None
+        return self.recording.seconds_of_a_run() * self._to_come() or None
 
     def _to_come(self) -> int:
         """The number of runs left; with a budget, of rounds begun: the rest may not fit."""
-        due = len(self._plan.seeds) - len(self._recording.rounds) if self._budget is None else 0
+        due = len(self._plan.seeds) - len(self.recording.rounds) if self._budget is None else 0
         return sum(map(len, self._left.values())) + len(self._plan.cells) * max(due, 0)
 
     def _done(self) -> int:
         """How many runs have been made, in all commands of the study."""
         return sum(
             len(entry.runs) - sum(place < len(entry.runs) for place in self._left.get(number, ()))
-            for number, entry in enumerate(self._recording.rounds)
+            for number, entry in enumerate(self.recording.rounds)
         )

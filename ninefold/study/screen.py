@@ -7,9 +7,8 @@ import time
 from collections.abc import Sequence
 
 from ninefold import progress
-from ninefold.numbers import counted
+from ninefold.numbers import counted, score_text, with_unit
 from ninefold.result import Result
-from ninefold.score import SHARE
 
 SILENCE = 60.0  # seconds without a line, after which there is one of what begins, in a pipe or file
 NAMED = 9  # configurations that the first line names
@@ -64,9 +63,8 @@ def how_ended(result: Result | None) -> str:
         return "failed" if result is None else result.status
     words, score = list[str](), result.scoring
     if result.score is not None:
-        value = score.scale * result.score
-        shown = f"{value:.2f}" if score.unit == SHARE else f"{value:.6g}"
-        words.append(f"{score.name} {shown} {score.mark}".rstrip())
+        shown = with_unit(score_text(score.scale * result.score, score.mark), score.mark)
+        words.append(f"{score.name} {shown}")
     if result.train_seconds is not None and result.epochs:
         words.append(f"{result.train_seconds / result.epochs:.3g} s/epoch")
     return "  ".join(words)

@@ -66,12 +66,8 @@ def resume(
     recording = StudyFolder.open(folder)
     new = "or start a new study"
     if not recording.planned_cells or not recording.made_with:
-        raise _refusal(
-            folder,
-            "an earlier version of ninefold began it",
-            "a study of this version is allowed",
-            f"resume it with that version, {new}",
-        )
+        old, do = "an earlier version of ninefold began it", f"resume it with that version, {new}"
+        raise _refusal(folder, old, "a study of this version is allowed", do)
     if wrong := _changes_of_plan(recording, plan) or _changes_of_jobs(recording, plan):
         more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
         changed = f"{', '.join(wrong[:SHOWN])}{more} cannot change in a study"

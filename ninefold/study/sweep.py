@@ -174,10 +174,10 @@ def finish(folder: Path, study: str | None, runs: Runs, started: float, resumes:
 
 def resume_command(study: Study) -> str:
     """The command that resumes a study, whose folder has the words of the last one."""
-    folder = study.folder
+    folder = study.recording.folder
     with suppress(ValueError):
         folder = folder.relative_to(Path.cwd())
-    words = [f"study.resume={as_value(str(folder))}", *["trust=true"] * study.trust]
+    words = [f"study.resume={as_value(str(folder))}", *["trust=true"] * study.recording.trust]
     return typed([*words, *["study.budget=null"] * study.cut_short])
 
 

@@ -285,15 +285,11 @@ class Timing(Entries):
     def _spec(self, cell: PlannedCell, folder: Path) -> RunSpec:
         """What the processes of a cell run. Raises the first failure of its job."""
         own = folder / cell.folder
-        job = self._job(cell, own)
+        own.mkdir(parents=True, exist_ok=True)
+        if cell.name not in self._jobs:
+            self._jobs[cell.name] = ready_or_failure(self._plan.job(cell, 0), own)
+        job = self._jobs[cell.name]
         evaluates = "score" in self._recording.asked and not self._recording.timing
         spec = spec_of(job, own, command="time", quiet=True, evaluates=evaluates)
         write_job(spec, job)
         return spec
-
-    def _job(self, cell: PlannedCell, folder: Path) -> Settled:
-        """The job of a cell, whose first run is in `folder`. Raises its first failure."""
-        folder.mkdir(parents=True, exist_ok=True)
-        if cell.name not in self._jobs:
-            self._jobs[cell.name] = ready_or_failure(self._plan.job(cell, 0), folder)
-        return self._jobs[cell.name]

@@ -43,11 +43,6 @@ class Budget:
     one_process: bool = False
     with_starts: bool = False
 
-    @property
-    def cut(self) -> float:
-        """Seconds after which a round has no more turns than it needs."""
-        return CUT * self.seconds
-
     def planned(self, overhead: float, share: float = 1.0) -> float:
         """Return the seconds of a round, before what is left is divided into whole rounds.
 

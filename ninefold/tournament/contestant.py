@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from ninefold.errors import Failure
-from ninefold.tournament.plan import Turn
+from ninefold.tournament.plan import Asked, Turn
 from ninefold.tournament.taken import TakenTurn
 
 
@@ -41,20 +41,13 @@ WarmUp = Generator[Turn, Taken, Pace]
 class Contestant(Protocol):
     """A training that waits, and trains only in `turn`.
 
-    name: what it is called. several: whether several processes take its turns together.
-    turn_seconds: that are timed. processes: ids of its processes. steps: that these have taken;
-    None: they are no new ones, and all have taken as many. workers: that read for it. waits:
-    whether it waits for its host: a GPU that has done nearly all of a step once it is queued.
+    name: what it is called. processes: ids of its processes. steps: that these have taken; None:
+    they are no new ones, and all have taken as many. waits: whether it waits for its host: a GPU
+    that has done nearly all of a step once it is queued.
     """
 
     @property
     def name(self) -> str: ...
-
-    @property
-    def several(self) -> bool: ...
-
-    @property
-    def turn_seconds(self) -> float: ...
 
     @property
     def processes(self) -> list[int]: ...
@@ -63,10 +56,10 @@ class Contestant(Protocol):
     def steps(self) -> int | None: ...
 
     @property
-    def workers(self) -> int: ...
-
-    @property
     def waits(self) -> bool: ...
+
+    def asks(self, step: float) -> Asked:
+        """What a turn of it asks for. step: seconds of a step."""
 
     def warm_up(self, known: Pace | None) -> WarmUp:
         """Yield turns that do not count. known: its pace in the round before, if there was one."""

@@ -31,16 +31,12 @@ class NeighborLoad:
     quota.
     """
 
-    def __init__(self) -> None:
-        self._before: _Used | None = None
-        self._began = 0.0
-
-    def begin(self, processes: Sequence[int]) -> None:
+    def __init__(self, processes: Sequence[int]) -> None:
         """Count from now on. processes: ids of our own besides this one."""
         self._before, self._began = _used([os.getpid(), *processes]), time.monotonic()
 
     def share(self, processes: Sequence[int]) -> float | None:
-        """Return the share of the CPU time since `begin`, 0 to 1; None where it is not known, as
+        """Return the share of the CPU time since then, 0 to 1; None where it is not known, as
         where one of our own has ended since.
 
         processes: our own ones now.

@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from ninefold.errors import Failure
-from ninefold.tournament.budget import LOOKS, Budget, shortest
+from ninefold.tournament.budget import CUT, LOOKS, Budget, shortest
 from ninefold.tournament.contestant import Contestant, Ended, Entries, Look, Pace, Taken
 from ninefold.tournament.neighbors import NeighborLoad
 from ninefold.tournament.plan import (
@@ -89,7 +89,6 @@ class Tournament:
 
     def run(self) -> None:
         """Make the rounds that are left."""
-        self._load = NeighborLoad()
         self._began = self._clock() - self._elapsed
         while (ended := self._ended()) is None:
             began, before, trained = self._clock(), self.not_counted, self._trained
@@ -104,9 +103,9 @@ class Tournament:
         """Let one take a turn; return how it was taken. Raises Failure, Ended."""
         contestant = self.alive[turn.name]
         began = time.time()
-        self._load.begin(contestant.processes)
+        load = NeighborLoad(contestant.processes)
         seconds = contestant.turn(turn)
-        others = self._load.share(contestant.processes)
+        others = load.share(contestant.processes)
         return self._entries.agree(turn, Taken(seconds, began, time.time(), others))
 
     @property
@@ -256,10 +255,7 @@ class Tournament:
 
     def _plan_turns(self, paces: Mapping[str, Pace]) -> None:
         """Set the steps of a turn: of all that take part, also in other groups of the round."""
-        self._asked |= {
-            name: Asked(paces[name].step, each.turn_seconds, each.several, each.workers)
-            for name, each in self.alive.items()
-        }
+        self._asked |= {name: each.asks(paces[name].step) for name, each in self.alive.items()}
         names = [*dict.fromkeys([*self.alive, *self._entries.names])]
         if self._planned is None and self.alive:
             asked = [self._asked[name] for name in names if name in self._asked]
@@ -295,7 +291,7 @@ class Tournament:
         count = budget.count(takes, training, self.seconds_left, self._before)
         self._before, (lead, timed), began = count, self._planned, self._clock()
         for nth in range(count):
-            if nth and nth % 2 == 0 and self.elapsed >= budget.cut:  # the machine is slow
+            if nth and nth % 2 == 0 and self.elapsed >= CUT * budget.seconds:  # the machine is slow
                 break
             extra = random.Random(f"{self.seed}/lead/{number}/{nth}").randint(0, 1)
             self._entries.shows(number, nth + 1, (count - nth) * sum(takes.values()))

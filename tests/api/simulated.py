@@ -22,10 +22,10 @@ SETTINGS = Settings()
 class Nobody:
     """Other programs that use nothing."""
 
-    def begin(self, processes: Sequence[int]) -> None:
+    def __init__(self, processes: Sequence[int]) -> None:
         pass
 
-    def share(self, processes: Sequence[int] | None = None) -> None:
+    def share(self, processes: Sequence[int]) -> None:
         return None
 
 

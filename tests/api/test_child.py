@@ -19,7 +19,7 @@ def test_a_command_that_is_stopped_before_it_has_begun_says_so_in_one_line(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(child, "_listen", interrupted)
+    monkeypatch.setattr(child, "_failures", interrupted)
     log = tmp_path / "output.txt"
     with pytest.raises(KeyboardInterrupt):
         child.run(child.TRAIN, log, print, prints=False)

@@ -149,7 +149,7 @@ for amp in ("bf17", "fp32"):
     try:
         print("best", ninefold.compare(Net, data, loss, amp=amp, **few).decided)
     except ninefold.errors.ConfigError as error:
-        print("raised", error, *Path("made/given").iterdir())
+        print("raised", error, *Path("made").rglob("given"))
 """
 
 

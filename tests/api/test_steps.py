@@ -17,8 +17,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 import ninefold
 from ninefold.answer.facts import facts_of
 from ninefold.answer.times import times
-from ninefold.api import devices
-from ninefold.api.session import Session
+from ninefold.api.session import Session, in_use
 from ninefold.api.steps import take_turns
 from ninefold.errors import ConfigError
 from ninefold.stats.verdicts import Settings
@@ -225,11 +224,11 @@ class Counting:
 def test_an_accelerator_that_nothing_has_used_is_left_alone() -> None:
     fake = Accelerator()
     fake.used.clear()
-    assert devices.in_use(fake) == [0]
+    assert in_use(fake) == [0]
     fake.launch(1, 0.0)
-    assert devices.in_use(fake) == [1]
+    assert in_use(fake) == [1]
     fake.launch(0, 0.0)
-    assert devices.in_use(fake) == [0, 1]
+    assert in_use(fake) == [0, 1]
 
 
 SETTINGS = Settings()

@@ -310,8 +310,7 @@ def test_what_other_programs_use_of_the_cpus_is_told_from_ones_own():
     orphan = ["sh", "-c", f"{sys.executable} -c '{spin}' >/dev/null 2>&1 & echo $!"]
     other = int(subprocess.run(orphan, capture_output=True, check=True).stdout)
     try:
-        ours, all_others, unknown = NeighborLoad(), NeighborLoad(), NeighborLoad()
-        ours.begin([other]), all_others.begin([]), unknown.begin([2**30])
+        ours, all_others, unknown = map(NeighborLoad, ([other], [], [2**30]))
         time.sleep(1.5)
         own, every = ours.share([other]), all_others.share([])
     finally:

@@ -9,7 +9,7 @@ import pytest
 from ninefold.bench.rounds import budget_of
 from ninefold.tournament.budget import Budget
 from ninefold.tournament.contestant import Contestant, Entries, Look, Pace, WarmUp
-from ninefold.tournament.plan import Turn
+from ninefold.tournament.plan import Asked, Turn
 from ninefold.tournament.rounds import BUDGET, DECIDED, Tournament
 
 
@@ -33,10 +33,13 @@ class Timed(Entries):
 
 
 class Each:
-    several, turn_seconds, processes, workers, waits = False, 0.1, list[int](), 0, False
+    processes, readers, waits = list[int](), 0, False
 
     def __init__(self, name: str, of: Timed) -> None:
         self.name, self._of, self.steps = name, of, None
+
+    def asks(self, step: float) -> Asked:
+        return Asked(step, 0.1, several=False, workers=self.readers)
 
     def warm_up(self, known: Pace | None) -> WarmUp:
         yield from ()
@@ -131,7 +134,7 @@ class Command(Each):
     def __init__(self, name: str, of: Machine) -> None:
         self.name, self._of = name, of
         self.step = {"a": 0.05, "b": 0.07, "c": 0.03}[name]
-        self.workers, self.steps = (8 if name == "b" else 0), (40 if name == "c" else 11)
+        self.readers, self.steps = (8 if name == "b" else 0), (40 if name == "c" else 11)
 
     def warm_up(self, known: Pace | None) -> WarmUp:
         yield from ()

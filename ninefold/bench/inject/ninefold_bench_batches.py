@@ -11,13 +11,7 @@ from ninefold_bench_calls import is_compiled
 from ninefold_bench_changes import STRATEGIES, WANTED, line_of_script
 from ninefold_bench_precision import autocast_dtype
 
-AVERAGING = {
-    "DistributedDataParallel",
-    "FullyShardedDataParallel",
-    "FSDPModule",
-    "DeepSpeedEngine",
-}
-
+AVERAGING = {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine"}
 MOST = 10_000  # calls of networks after which a process that takes no step is left alone
 
 

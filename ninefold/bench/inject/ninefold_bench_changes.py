@@ -182,7 +182,11 @@ def see_networks(calls):
         if not trains or id(network) in known or not any(True for _ in network.parameters()):
             return
         known.add(id(network))
-        look(torch, network)
+        for module in network.modules():
+            SEEN["convolutions"] |= isinstance(module, torch.nn.modules.conv._ConvNd)
+            SEEN["compiled"] |= is_compiled(module)
+        SEEN["network"] = with_line(SEEN["network"], line_of_script())
+        SEEN["threads"] = torch.get_num_threads()
         if "threads" in WANTED:
             torch.set_num_threads(int(WANTED["threads"]))
         if "channels_last" in WANTED:
@@ -191,16 +195,6 @@ def see_networks(calls):
             network.compile()
 
     calls.before.append(look_and_change)
-
-
-def look(torch, network):
-    """Note what a network is."""
-    convolution = torch.nn.modules.conv._ConvNd
-    for module in network.modules():
-        SEEN["convolutions"] |= isinstance(module, convolution)
-        SEEN["compiled"] |= is_compiled(module)
-    SEEN["network"] = with_line(SEEN["network"], line_of_script())
-    SEEN["threads"] = torch.get_num_threads()
 
 
 def in_channels_last(torch, network):

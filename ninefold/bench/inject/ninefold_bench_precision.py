@@ -89,11 +89,7 @@ class Watch:
         """
         short = self.outputs & SHORT
         computes = min(short) if short else "float32" if self.outputs else None
-        return {
-            "computes": computes,
-            "framework": framework(),
-            "called": self.called,
-        }
+        return {"computes": computes, "framework": framework(), "called": self.called}
 
 
 def in_float32(torch, value):

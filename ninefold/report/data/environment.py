@@ -18,9 +18,7 @@ _CONDITIONS = ("study", "dataset", "model", "batch_size", "epochs", "threads")
 
 
 def gather(
-    runs: Sequence[Run],
-    environments: Sequence[Mapping[str, Any]],
-    sweep: Mapping[str, Any],
+    runs: Sequence[Run], environments: Sequence[Mapping[str, Any]], sweep: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the content of environment.json.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,12 +113,15 @@ def gather_recording(folder: Path, own: bool = False) -> Recording | None:
     study = StudyRecord.of(sweep)
     runs = placed([run_of_result(scrubber.value(result)) for result in results], study)
     environment = gather(runs, [scrubber.value(each) for each in environments], sweep)
+    place = folder.absolute()
+    with suppress(ValueError):  # it is outside of the current folder
+        place = folder.resolve().relative_to(Path.cwd().resolve())
     return Recording(
         runs,
         environment,
         read_metrics(folder, [run.folder for run in runs]),
         rows(folder, runs),
-        Path(_relative(folder) or folder.absolute()),
+        place,
         own,
         StudyRecord.of(found) if own else None,
     )
@@ -145,12 +149,8 @@ def read_recording(target: Path) -> Recording:
     environment = read_environment(target / "environment.json")
     runs = read_csv(target / "runs.csv")
     count_turns(runs)
-    return Recording(
-        runs,
-        environment,
-        read_records(target / "curves.csv", Point),
-        read_records(target / "numerics.csv", Row),
-    )
+    points = read_records(target / "curves.csv", Point)
+    return Recording(runs, environment, points, read_records(target / "numerics.csv", Row))
 
 
 def _names_of_hosts(result: Mapping[str, Any]) -> list[str]:
@@ -177,14 +177,6 @@ def _with_hosts(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         own = sorted(numbers.setdefault(name, len(numbers) + 1) for name in _names_of_hosts(result))
         found.append({**result, "on_hosts": own})
     return found
-
-
-def _relative(folder: Path) -> str | None:
-    """A folder relative to the current one, None if it is outside: its path is private."""
-    try:
-        return folder.resolve().relative_to(Path.cwd().resolve()).as_posix()
-    except ValueError:
-        return None
 
 
 def _environment(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ninefold.answer.screen import NOTES, left_out, screen
-from ninefold.errors import one_line
 from ninefold.numbers import counted, plural
 from ninefold.report.render.matrix import matrix, matrix_lines
 from ninefold.report.render.results import results, table_of_answer
@@ -25,14 +24,8 @@ def console_text(report: Report, page: Path, most: int | None = NOTES) -> str:
     answer, notes, (table, left) = report.answer, [*_notes(report)], _table(report)
     rounds = next((group.timing_rounds for group in report.groups), None)
     after = f"{counted(rounds, 'round')}. " if rounds else ""
-    return screen(
-        f"answer: {answer.lead}",
-        table,
-        notes,
-        f"{after}Report: {page}{left_out(notes, most, left)}",
-        _next(report),
-        most=most,
-    )
+    where = f"{after}Report: {page}{left_out(notes, most, left)}"
+    return screen(f"answer: {answer.lead}", table, notes, where, answer.next_command, most=most)
 
 
 def _table(report: Report) -> tuple[list[str], int]:
@@ -57,11 +50,3 @@ def _notes(report: Report) -> Iterator[str]:
     yield from report.answer.caveats
     if (others := min(len(report.groups), MAX_SHOWN) - 1) > 0 and not report.answer.by_value:
         yield f"{counted(others, 'further table')} in the report."
-
-
-def _next(report: Report) -> str:
-    """The command that trains with the answer, or else the one that makes it surer."""
-    if (following := report.answer.next_command) is None:
-        return ""
-    name, takes, command = following
-    return f"{name}{takes and f' ({takes})'}: {one_line(command)}"

@@ -114,13 +114,10 @@ def plot(group: Group) -> Plot | None:
         f"{row.label} {', '.join(mark.text for mark in row.marks)}{row.note and f', {row.note}'}"
         for row in rows
     )
-    titles = " and ".join(chart.title for chart, _ in found)
-    return Plot(
-        f"{capitalized(titles)}: {about}.",
-        _caption(group, len(found) > 1),
-        [chart for chart, _ in found],
-        rows,
-    )
+    charts = [chart for chart, _ in found]
+    titles = " and ".join(chart.title for chart in charts)
+    caption = _caption(group, len(charts) > 1)
+    return Plot(f"{capitalized(titles)}: {about}.", caption, charts, rows)
 
 
 def of_speeds(cells: Sequence[CellReport], group: Group) -> Column | None:
@@ -202,12 +199,9 @@ def _column(
         return Mark(typeset(text), "out" if reason(cell) else state, *places)
 
     ticks = apart(round_numbers(low, high, log), band[1], place, TICKS_APART[log])
-    chart = Chart(
-        title,
-        [(place(tick), typeset(f"{tick:.10g}")) for tick in ticks],
-        place(band[1]),
-        (place(band[0]), place(band[2])),
-    )
+    marked = [(place(tick), typeset(f"{tick:.10g}")) for tick in ticks]
+    least, even, most = map(place, band)
+    chart = Chart(title, marked, even, (least, most))
     return chart, [mark(*each) for each in zip(cells, found, strict=True)]
 
 

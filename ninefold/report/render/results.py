@@ -133,10 +133,8 @@ def figures_of(group: Group, key: str, factor: float = 1.0, spread: bool = False
             return NONE
         half = found.half if spread else None
         more = "" if half is None else f"± {number(half * factor, decimals)}"
-        return Field(
-            number(found.mean * factor, decimals),
-            "too noisy" if half and half > found.mean else more,
-        )
+        more = "too noisy" if half and half > found.mean else more
+        return Field(number(found.mean * factor, decimals), more)
 
     return show
 

@@ -46,10 +46,7 @@ class Table:
 
 
 def table_of(
-    name: str,
-    texts: Sequence[str],
-    numbers: Sequence[str],
-    rows: Iterable[Texts],
+    name: str, texts: Sequence[str], numbers: Sequence[str], rows: Iterable[Texts]
 ) -> Table:
     """Return a table of rows of fields, or of their texts. texts, numbers: titles of columns."""
     columns = [*(Column(title, number=False) for title in texts), *map(Column, numbers)]

@@ -18,6 +18,7 @@ from ninefold.bench.rounds import TURN, TURN_OF_SEVERAL, WARM_UP_SECONDS, budget
 from ninefold.stats.verdicts import Settings
 from ninefold.study.timing import budget_of as budget_of_study
 from ninefold.tournament.contestant import Entries, Look, Pace, Taken
+from ninefold.tournament.plan import Asked
 from ninefold.tournament.rounds import Tournament
 from ninefold.types import LEAST_ROUNDS
 from tests.long.lab.world import Process, steps_of
@@ -40,7 +41,7 @@ class Simulated:
 
     def __init__(self, play, name, number, place):
         self.name, self.play, self.number = name, play, number
-        self.process, self.several = Begun(play.world, name, number, place), False
+        self.process = Begun(play.world, name, number, place)
         spent, steps, takes = 0.0, 1, 0  # as `ninefold.bench.rounds.Alive.prepare` warms up
         while spent < WARM_UP_SECONDS or takes < 2:
             shows = takes < (20 if spent < WARM_UP_SECONDS / 2 else 3)
@@ -57,16 +58,12 @@ class Simulated:
         return self.process.steps - self.before
 
     @property
-    def workers(self):
-        return self.process.spec.get("workers", 0)
-
-    @property
     def waits(self):
         return self.process.spec.get("waits", False)
 
-    @property
-    def turn_seconds(self):
-        return TURN_OF_SEVERAL if self.play.world.case.get("gpu") else TURN
+    def asks(self, step):
+        seconds = TURN_OF_SEVERAL if self.play.world.case.get("gpu") else TURN
+        return Asked(step, seconds, False, self.process.spec.get("workers", 0))
 
     def warm_up(self, known):
         yield from ()
@@ -201,7 +198,7 @@ class Try(Played, trial.ChangesTrial):
             Change(name, does=name, line=name, where="optimizer") for name in changes
         ]
         super().__init__(Command("true"), Options(minutes=world.case.get("minutes", 2)), Path())
-        self._keep_only([AS_IT_IS, *scripts])
+        self._leave_out({*self.measured.names} - {AS_IT_IS, *scripts})
         self.script = {"framework": None}
         self._tournament = Tournament(
             self,
@@ -222,7 +219,7 @@ class Try(Played, trial.ChangesTrial):
             name for name, pair in left.items() if pair.verdict in ("tie", "slower")
         ]
 
-    _says_starts = _shows_estimate = warm = lambda self, *_: []
+    _shows_estimate = warm = lambda self, *_: []
 
 
 def play(world):
