@@ -3,9 +3,9 @@
 - `time_steps` (in `steps`) runs in the caller's process. `session` leads a comparison, `workers`
   stops what reads ahead.
 - `compare` starts a study in another process. `objects` checks what is given, `capsule`
-  puts it into a file, `running` and `child` run the command, `show` draws its progress, `answer`
-  reads what it found. In the processes of the study `parts` and `data` take the objects from that
-  file.
+  puts it into a file, `running` and `child` run the command, `show` says errors in the
+  words of the caller, `answer` reads what it found. In the processes of the study `parts` and
+  `data` take the objects from that file.
 - `load` returns the trained network of a run.
 """
 

@@ -39,7 +39,7 @@ def time_steps(
     Worker processes that a step starts, such as a DataLoader's, are stopped while others train (on
     Linux, those that were forked), so that its time has the wait for data in it. Threads run on,
     and so do processes that were there before or that several steps use. What these read ahead
-    meanwhile, a step need not wait for. The answer reports such processes.
+    while others train is missing in a step's time. The answer reports such processes.
 
     steps: by name, a function without arguments that takes one training step, or a generator that
         yields after each step and does not end. They train what they train: of a network that is
@@ -59,8 +59,9 @@ def time_steps(
     Returns `Times`, which prints as the answer: `best` is the step that it names, `seconds` of each
     are there, and `rows()` has the turns.
 
-    Raises ConfigError for steps or arguments that cannot be used, and what a step raises, with a
-    note that names the step.
+    Raises ConfigError for steps or arguments that cannot be used, and for a step that leaves a
+    setting of torch changed (autocast, gradients, kernels, TF32, the default dtype), as the others
+    would compute with it. What a step raises is raised with a note that names the step.
     """
     check_names(steps)
     calls = {name: as_function(name, step) for name, step in steps.items()}
@@ -133,7 +134,7 @@ def take_turn(
 
 
 def settings() -> dict[str, object]:
-    """What torch has once for all steps, by what sets it."""
+    """Torch's settings of a process or thread, which all steps share: each by what sets it."""
     backends, cuda = torch.backends, torch.backends.cuda
     kinds = ("cpu", getattr(torch.accelerator.current_accelerator(), "type", "cuda"))
     kernels = ("flash", "mem_efficient", "math", "cudnn")  # of attention

@@ -87,8 +87,8 @@ class Asked(_Job):
     def differences(self, folder: Path, vary: tuple[str, ...] = ()) -> list[str]:
         """How this job differs from the run in `folder`, as `key=now (was before)`.
 
-        Keys that affect no result are left out. vary: further ones, and with them what follows
-        from others, as a cosine's T_max from epochs. Raises CheckpointError.
+        Keys that affect no result are left out. vary: more keys to leave out; if there are any,
+        also those that refer to others, as a cosine's T_max to epochs. Raises CheckpointError.
         """
         run = resume.read(folder)
         before = run.config.frozen
@@ -101,7 +101,7 @@ class Asked(_Job):
         )
 
     def _follows(self, now: Tree, folder: Path) -> list[str]:
-        """The keys that refer to others of the job, but those that the run in `folder` was told."""
+        """The keys that refer to others, but for those that were set when `folder` was begun."""
         told = {*map(key_of, resume.all_overrides(folder, []))}
         of_job = [key for key, value in flat(now).items() if "${" not in str(value)]
         return [key for key in of_job if key not in told and self.config.refers(key)]
@@ -323,7 +323,7 @@ def _resumed(job: Checked, folder: Path) -> Checked:
 
 
 def of_data(config: Configuration, run: Tree) -> Tree:
-    """What a run knows by its data of keys that are open in `config`."""
+    """The values that a run has from its data of keys that are null in `config`."""
     dataset = config.resolved.get("dataset") or {}
     open_keys = [f"dataset.{key}" for key in KEYS_FROM_DATA if dataset.get(key, 0) is None]
     return {key: resume.select(run, key) for key in open_keys}

@@ -179,7 +179,7 @@ def explain(parting: Divergence, each: Difference) -> Told:
 
 
 def took_others(parting: Divergence) -> bool:
-    """Whether loaders gave others of their examples, where no input could be compared."""
+    """Whether the loaders gave other examples; asked where the inputs could not be compared."""
     if parting.after or any(each.phase == "input" for each in parting.last):
         return False
     orders = [Training("", steps).order() for steps in parting.until]
@@ -305,7 +305,7 @@ def of_module(parting: Divergence, each: Difference) -> Told:
 
 
 def outputs_until(ranks: Sequence[Rank], name: str) -> list[str]:
-    """The names of outputs in a step, to the end with this one."""
+    """The names of a step's outputs in order, up to and with this one."""
     names = [key for phase, key in table(ranks) if phase == "output"]
     return names[: names.index(name) + 1]
 

@@ -123,8 +123,9 @@ def spec_of(job: Settled, folder: Path, **more: Any) -> RunSpec:
 
 
 def write_job(spec: RunSpec, job: Settled) -> None:
-    """Write `job` to config.yaml in the folder of `spec`, but of a run that is resumed, which does
-    so itself when it trains. Raises FolderInUse.
+    """Write `job` to config.yaml in the folder of `spec`; a resumed run does so when it trains.
+
+    Raises FolderInUse.
     """
     with exclusive(spec.folder, rank=0, fresh=not spec.resume):
         if not spec.resume:

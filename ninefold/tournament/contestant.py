@@ -41,9 +41,9 @@ WarmUp = Generator[Turn, Taken, Pace]
 class Contestant(Protocol):
     """A training that waits, and trains only in `turn`.
 
-    name: what it is called. processes: ids of its processes. steps: that these have taken; None:
-    they are no new ones, and all have taken as many. waits: whether it waits for its host: a GPU
-    that has done nearly all of a step once it is queued.
+    name: what it is called. processes: ids of its processes. steps: taken so far by these; None if
+    it starts none, so that all have taken as many. waits: whether a GPU waits for its host: it has
+    done nearly all of a step by the time that this is queued.
     """
 
     @property

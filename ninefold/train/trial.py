@@ -128,11 +128,11 @@ class Trial:
     def has_mean_loss(self, train: Examples, prepare: Preparation, seed: int) -> bool | None:
         """Return whether the loss of a batch is the mean of the losses of its halves.
 
-        Only then do parts of a batch, of processes or one after the other, train what it does
-        whole. It is computed in float32 and evaluation mode, of 32 examples and of each four of
-        these: where a loss weights its examples, few differ more in their weights. Of a loss that
-        draws random numbers, what eight draws explain is no difference: seven standard errors,
-        which a mean exceeds once in 100,000 times.
+        Only then do the parts of a batch, on several processes or one after the other, train what
+        the whole batch does. It is computed in float32 and evaluation mode, of 32 examples and of
+        each four of these: where a loss weights its examples, few differ more in their weights. Of
+        a loss that draws random numbers, what eight draws explain is no difference: seven standard
+        errors, which a mean exceeds once in 100,000 times.
         None: not known, as where the loss cannot be computed so.
         """
         count, small = min(32, len(train)) // 2 * 2, 4

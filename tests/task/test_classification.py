@@ -157,7 +157,7 @@ class Counting(Classification):
 
 
 @pytest.mark.parametrize("count", [8, 37])
-def test_sums_keep_their_dtype_in_any_number_of_batches(count):
+def test_sums_have_one_dtype_that_holds_them_in_any_number_of_batches(count):
     """Processes that have more batches than others could not add up theirs otherwise."""
     team = Team(1)
     task = Counting(5)

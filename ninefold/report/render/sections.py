@@ -46,8 +46,8 @@ class Section:
     """A part of a report.
 
     about: what it shows. points: sentences. plot, bars: what is drawn. table: of figures. command,
-        code: to be copied. folded: whether it is, on the page.
-        finding: what it shows in a few words, for who does not unfold it.
+        code: to be copied. folded: whether the page shows its title alone. finding: what it shows
+        in a few words, for who does not unfold it.
     """
 
     id: str
