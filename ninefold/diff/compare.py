@@ -370,14 +370,19 @@ def by_name(found: Iterable[tuple[str, list[Any]]]) -> dict[str, list[list[Any]]
     return batches
 
 
+def trained_on(rank: Rank) -> Order:
+    """The indices of a step by loader: of its last batches, as a resumed loop skips some before."""
+    of_loaders = by_name(rank["data"]).items()
+    return {name: [each for batch in of[-rank["micro"] :] for each in batch]
+            for name, of in of_loaders}  # fmt: skip
+
+
 def examples(rank: Rank) -> list[str]:
     """What tells the examples of a step apart: indices, or else projections of the inputs.
 
-    The last batches of a loader are those that were trained on: a resumed loop skips some before.
     Of several networks that with most inputs counts.
     """
-    of_loaders = by_name(rank["data"]).values()
-    indices = [str(each) for of in of_loaders for batch in of[-rank["micro"] :] for each in batch]
+    indices = [str(each) for of in trained_on(rank).values() for each in of]
     of_networks = by_name(rank["examples"]).values()
     inputs = ([f"{x:.9e}" for batch in of for x in batch] for of in of_networks)
     return indices or max(inputs, key=len, default=[])

@@ -16,7 +16,6 @@ from ninefold.diff.compare import (
     Divergence,
     Rank,
     Training,
-    by_name,
     differences,
     examples,
     factor,
@@ -25,6 +24,7 @@ from ninefold.diff.compare import (
     shape,
     table,
     taken,
+    trained_on,
 )
 from ninefold.numbers import counted
 
@@ -184,10 +184,7 @@ def took_others(parting: Divergence) -> bool:
         return False
     orders = [Training("", steps).order() for steps in parting.until]
     for name in {*orders[0]} & {*orders[1]}:
-        of_ranks = (
-            by_name(rank["data"]).get(name, [])[-rank["micro"] :] for rank in parting.ranks[0]
-        )
-        count = sum(len(batch) for batches in of_ranks for batch in batches)
+        count = sum(len(trained_on(rank).get(name, [])) for rank in parting.ranks[0])
         until = min(len(order[name]) for order in orders)  # some loaders are a batch ahead
         until -= until % max(count, 1)
         own = ([str(each) for each in order[name][until - count : until]] for order in orders)
