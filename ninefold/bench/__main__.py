@@ -108,6 +108,9 @@ def parser() -> CommandsParser:
     options.take("--better", None, better, rule=scored, choices=("less", "more"))
     margin = "a gain in score of less is not worth keeping"
     options.take("--margin", "N", margin, positive, scored)
+    as_good = "keep B also if its score is worse by less than the margin, as what is made for "
+    as_good += "speed or memory; always so with --precisions and --strategies"
+    options.flag("--as-good", says=as_good, rule=scored)
     series_ = "add the judgement to those of FILE, which have one error rate together"
     options.take("--series", "FILE", series_, output.read_again, scored)
     options.flag("-v", "--verbose", says="print all rows and all notes", rule=times)
@@ -181,7 +184,8 @@ def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     found = list[score.Judged]()
     with series.opened(asked.series) as judgements:
         level = judgements.level if judgements else score.LEVEL
-        rule = score.Rule(asked.score, asked.better, asked.margin, level)
+        as_good = bool(asked.as_good or asked.precisions or asked.strategies)
+        rule = score.Rule(asked.score, asked.better, asked.margin, as_good, level)
         stopped = failure_in(lambda: score.judge_runs(commands, rule, keep, found.append))
         failure = stopped or found[-1].failure(score_asked(asked))
         if found:

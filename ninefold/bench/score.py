@@ -52,12 +52,15 @@ class Rule:
 
     score: where it is: a pattern whose last match in the output counts; or {out}/FILE.json:KEY; or
     {out}:TAG of TensorBoard. better: which scores are, "less" or "more". margin: a gain of less is
-    not worth keeping. level: the chance that a change is kept, or discarded, that should not be.
+    not worth keeping. as_good: whether the change is made for another gain, such as speed: then it
+    is kept if its score is worse by less than the margin. level: the chance that a change is kept,
+    or discarded, that should not be.
     """
 
     score: re.Pattern[str] | str
     better: str
     margin: float
+    as_good: bool = False
     level: float = LEVEL
 
 
@@ -66,8 +69,8 @@ class Judgement:
     """What is known after so many seeds.
 
     verdict: KEEP, DISCARD or MORE. difference: of B's scores from A's, the mean over seeds; low,
-    high: its interval, which holds at all looks; None: not known. word: better, worse, or not shown
-    to differ. needed: seeds that would decide it; None: not known, or it is.
+    high: its interval, which holds at all looks; None: not known. word: better, worse, as good, or
+    not shown to differ. needed: seeds that would decide it; None: not known, or it is.
     """
 
     verdict: str
@@ -149,6 +152,7 @@ def judge(scores: Numbers, rule: Rule, names: Sequence[str] = "AB") -> Judgement
 
     A change is kept if its gain is shown to be above 0, and discarded if the gain is shown to be
     below the margin; if both are shown, it is discarded, and if neither, more runs are asked for.
+    Of a change that is to be as good both limits are a loss of the margin.
     """
     sign = -1.0 if rule.better == "less" else 1.0
     columns = zip(names, zip(*scores, strict=True), strict=True)
@@ -160,17 +164,18 @@ def judge(scores: Numbers, rule: Rule, names: Sequence[str] = "AB") -> Judgement
     if low is None or high is None or low == high:  # how scores of few digits vary is not known
         return Judgement(MORE, pair.n, difference, None, None, OPEN_WORD, None, names, sure)
     gain, least, most = sign * difference, *sorted((sign * low, sign * high))
+    keeps, discards = (-rule.margin, -rule.margin) if rule.as_good else (0.0, rule.margin)
     verdict, needed = MORE, None
-    if most < rule.margin:
+    if most < discards:
         verdict = DISCARD
-    elif least > 0:
+    elif least > keeps:
         verdict = KEEP
     else:
-        distance = max(abs(gain), abs(rule.margin - gain))
+        distance = max(abs(gain - keeps), abs(gain - discards))
         needed = number_needed(pair.n, most - gain, distance, SEEDS[-1], OF_SEEDS)
-    word = "better" if least > 0 else "worse" if most < 0 else OPEN_WORD
-    if -rule.margin < least <= 0 <= most < rule.margin:
-        word = f"as good: less than {rule.margin:g} apart"
+    near = -rule.margin < least and most < rule.margin
+    word = "better" if least > 0 else "worse" if most < 0 else "as good" if near else OPEN_WORD
+    word += f": less than {rule.margin:g} apart" if near else ""
     return Judgement(verdict, pair.n, difference, low, high, word, needed, names, sure)
 
 

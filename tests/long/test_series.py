@@ -19,7 +19,7 @@ def kept_of_a_series(draw: np.random.Generator, gains: np.ndarray) -> list[bool]
     """Which changes are kept, whose scores gain so many standard deviations."""
     kept = list[bool]()
     for gain in gains:
-        rule = Rule(re.compile(""), "more", 0.5, level_of_next(kept))
+        rule = Rule(re.compile(""), "more", 0.5, level=level_of_next(kept))
         a, b = draw.standard_normal(SEEDS[-1]), gain + draw.standard_normal(SEEDS[-1])
         pairs = [*zip(a.tolist(), b.tolist(), strict=True)]
         said = (judge(pairs[:seeds], rule).verdict for seeds in SEEDS)
