@@ -36,7 +36,7 @@ EXAMPLES = """examples:
   ninefold bench --each workers=0,2,4 'python train.py --workers {workers}'
   ninefold bench --revisions main HEAD --max-slowdown 3% -- python train.py
   ninefold bench --env old/.venv --env new/.venv -- python train.py
-  ninefold bench --score 'val_loss: ([0-9.]+)' --better less --margin 0.01 \\
+  ninefold bench --score 'val_loss: (\\S+)' --better less --margin 0.01 \\
       'python train.py' 'python train.py --smooth 0.1'
   ninefold bench --precisions fp32,bf16 --strategies none,ddp 'python train.py'
   ninefold bench --try 'python train.py'

@@ -91,6 +91,13 @@ class Command:
         """Whether a part of its steps is left out."""
         return any(each.leaves_out for each in self.changes)
 
+    def require_environment(self, prefixes: Sequence[str]) -> None:
+        """Raise ConfigError unless a Python with one of these prefixes is that of --env."""
+        env = self.variables.get("VIRTUAL_ENV")
+        if env and os.path.realpath(env) not in map(os.path.realpath, prefixes):
+            wrong = f"its Python is that of {prefixes[0]}"
+            raise self.failure(wrong, "python alone is that of --env", "write that")
+
     def failure(self, wrong: str, allowed: str, do: str) -> ConfigError:
         return ConfigError("command", self.text, wrong, allowed, do)
 

@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ from ninefold.waits import poll_until
 
 TOKEN = "NINEFOLD_BENCH"  # the variable whose value lies in the scratch folder of a bench
 TO_END = 5.0  # seconds that killed processes have to be gone
+TO_UNLINK = 4.0  # of these for what removes shared memory, 2 s after its last user has ended
 
 
 @contextmanager
@@ -91,14 +93,26 @@ def of_token(token: str) -> Iterator[int]:
 
 
 def kill(token: str, process: subprocess.Popen[bytes] | None = None) -> None:
-    """Kill a process with all that it has started, and all with a token, until none is left."""
+    """Kill a process with all that it has started, and all with a token, until none is left.
+
+    torch's manager of shared memory removes that of the others first, and ends by itself.
+    """
+    late = time.monotonic() + TO_UNLINK
 
     def gone() -> bool:
         runs = process is not None and process.poll() is None  # else its id may be another's
         found = {*of_token(token), *(tree(process.pid) if runs and process else [])}
-        return not [each for each in found if send(each, signal.SIGKILL) and not is_dead(each)]
+        spared = [*filter(is_manager, found)] if time.monotonic() < late else []
+        numbers = {each: signal.SIGCONT if each in spared else signal.SIGKILL for each in found}
+        return not [each for each in found if send(each, numbers[each]) and not is_dead(each)]
 
     poll_until(gone, TO_END, 0.01)
+
+
+def is_manager(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_bytes().startswith(b"torch_shm")
+    return False
 
 
 def is_dead(pid: int) -> bool:

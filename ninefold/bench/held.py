@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import tempfile
@@ -108,10 +107,7 @@ class HeldCommand:
             copy, files = self.command.copy, self._hellos[0]["modules"]
             if copy and (foreign := foreign_code(copy, files)):
                 raise foreign
-            env, prefix = self.command.variables.get("VIRTUAL_ENV"), self._hellos[0]["prefix"]
-            if env and os.path.realpath(env) != os.path.realpath(prefix):
-                alone = "python alone is that of --env"
-                raise self.command.failure(f"its Python is that of {prefix}", alone, "write that")
+            self.command.require_environment([self._hellos[0]["prefix"]])
             if queuing := self._hellos[0]["unfinished"]:
                 raise self.command.failure(
                     f"its step returns before {queuing} has computed it",

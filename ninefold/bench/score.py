@@ -89,9 +89,10 @@ class Judgement:
         sure = "interval not known yet"
         if self.low is not None and self.high is not None:
             sure = f"{self.confidence:.4g} % interval {self.low:+.4g} to {self.high:+.4g}"
-        side = "higher" if self.difference > 0 else "lower"
+        size, side = abs(self.difference), "higher" if self.difference > 0 else "lower"
+        than = f"{size:.4g} {side} than" if size else "equal to"
         return (
-            f"{self.verdict}: {second}'s score is {abs(self.difference):.4g} {side} than {first}'s "
+            f"{self.verdict}: {second}'s score is {than} {first}'s "
             f"({sure}; {self.word}) after {self.seeds} seeds{more}"
         )
 
@@ -161,7 +162,8 @@ def judge(scores: Numbers, rule: Rule, names: Sequence[str] = "AB") -> Judgement
     [pair] = compare_values([], values, settings).score
     difference, low, high = pair.difference or 0.0, pair.low, pair.high
     sure = settings.confidence
-    if low is None or high is None or low == high:  # how scores of few digits vary is not known
+    varies = len({of for of, _ in scores}) == len(scores)  # those of few digits may be equal
+    if low is None or high is None or (low == high and (difference or not varies)):
         return Judgement(MORE, pair.n, difference, None, None, OPEN_WORD, None, names, sure)
     gain, least, most = sign * difference, *sorted((sign * low, sign * high))
     keeps, discards = (-rule.margin, -rule.margin) if rule.as_good else (0.0, rule.margin)
@@ -256,7 +258,9 @@ def judge_runs(
             command = commands[names.index(name)]
             (loaded := scratch() / "loaded").unlink(missing_ok=True)
             seconds = run_whole(command, seed, keep, seeds_of(command, seed))
-            if SEED not in command.text and not loaded.exists():
+            if loaded.exists():
+                command.require_environment(loaded.read_text().splitlines())
+            elif SEED not in command.text:
                 wrong, do = "its seeds cannot be set", "write {seed} in it, or leave that out"
                 raise command.failure(f"{NO_HOOK[0]}: {wrong}", NO_HOOK[1], do)
             log.add(name, seed, seconds=seconds, steps=1)

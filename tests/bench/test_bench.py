@@ -105,6 +105,7 @@ class Trainer:
 def test_a_step_may_be_a_static_method_or_one_of_a_class(scripts, name):
     (scripts.folder / "methods.py").write_text(METHODS)
     calls = f"import methods; [methods.Trainer().{name}(0.001) for _ in range(10**5)]"
+    calls = f"import socket; socket.setdefaulttimeout(0.01); {calls}"  # it may wait longer for us
     command, step = f"{sys.executable} -c '{calls}'", f"--step=methods:Trainer.{name}"
     done = scripts.run("-m", "ninefold", "bench", "--minutes=0.1", step, command, command)
     assert "all train; first round until" in done.stderr
@@ -115,6 +116,28 @@ def test_a_command_that_leaves_its_environment_for_another_is_refused(scripts):
     (scripts.folder / "env" / "bin" / "python").symlink_to("/bin/true")
     done = scripts.run(*QUICK, "--env=env", f"cd . && {FAST}", f"cd . && {SLOW}", code=2)
     assert f"its Python is that of {sys.prefix}; python alone is that of --env" in done.stderr
+
+
+SHARES = """
+import torch
+
+torch.multiprocessing.set_sharing_strategy("file_system")
+net = torch.nn.Linear(64, 8)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+while True:
+    for x in torch.utils.data.DataLoader(torch.randn(4096, 64), 16, num_workers=2):
+        net(x).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_the_shared_memory_of_commands_that_were_killed_is_removed(scripts):
+    (scripts.folder / "shares.py").write_text(SHARES)
+    command, before = f"{sys.executable} shares.py", {*os.listdir("/dev/shm")}
+    scripts.run("-m", "ninefold", "bench", "--minutes=0.3", command, command)
+    left = {name for name in os.listdir("/dev/shm") if name.startswith("torch_")} - before
+    assert not left
 
 
 @pytest.mark.slow

@@ -65,6 +65,16 @@ def test_a_change_that_is_to_be_as_good_is_kept_unless_it_loses_the_margin() -> 
 
 
 @pytest.mark.parametrize(("rule", "verdict"), [(LESS, DISCARD), (AS_GOOD, KEEP)])
+def test_scores_that_are_equal_with_each_seed_decide_unless_they_may_be_rounded(
+    rule: Rule, verdict: str
+) -> None:
+    found = judge([(of, of) for of in (1.0, 1.1, 1.2)], rule)
+    assert found.verdict == verdict
+    assert "B's score is equal to A's " in str(found)
+    assert judge([(of, of) for of in (1.0, 1.1, 1.0)], rule).verdict == MORE
+
+
+@pytest.mark.parametrize(("rule", "verdict"), [(LESS, DISCARD), (AS_GOOD, KEEP)])
 def test_scores_that_are_less_than_the_margin_apart_are_as_good(rule: Rule, verdict: str) -> None:
     found = judge([(1.0, 1.0 + off) for off in (0.001, -0.001, 0.0005, -0.0004)], rule)
     assert found.verdict == verdict
@@ -153,9 +163,37 @@ def test_each_round_has_another_seed_and_it_is_the_same_for_both(shell: Shell, s
         assert drawn[0] == random.Random(42).random()  # the first round is as it was written
 
 
+NEW = """
+import numpy as np
+import torch
+
+class Noise(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return np.random.default_rng().random(), np.random.rand()
+
+options = {"num_workers": 2, "worker_init_fn": lambda _: np.random.seed()}
+for noise, other in torch.utils.data.DataLoader(Noise(), batch_size=2, **options):
+    print("noise", *noise.tolist(), *other.tolist())
+"""
+
+
+def test_calls_without_a_seed_draw_other_numbers_each_and_the_same_in_both(shell: Shell) -> None:
+    (shell.folder / "new.py").write_text(NEW)
+    found = []
+    for name in "AB":
+        command = Command(f"{sys.executable} new.py", name, folder=shell.folder)
+        run_whole(command, 1, shell.folder, seeds_of(command, 1))
+        found.append(re.findall(r"0\.\d+", command.log(shell.folder, 1).read_text()))
+    assert found[0] == found[1]
+    assert len({*found[0]}) == 8, found[0]
+
+
 @pytest.mark.parametrize(
     ("seed", "moved"),
-    [(7, 10), (np.int64(7), 10), (None, 3), ("seven", "seven"), ((7, 8), (7, 8))],
+    [(7, 10), (np.int64(7), 10), ("seven", "seven"), ((7, 8), (7, 8))],
 )
 def test_the_number_of_the_round_is_added_to_seeds_that_are_whole_numbers(
     monkeypatch: pytest.MonkeyPatch, seed: object, moved: object
@@ -243,6 +281,43 @@ def test_each_network_of_a_whole_run_computes_in_the_precision_that_is_asked_for
     run_whole(lower, 0, shell.folder, seeds_of(lower, 0))
     printed = lower.log(shell.folder, 0).read_text()
     assert re.findall(r"torch\.\w+", printed) == 6 * ["torch.bfloat16"], printed
+
+
+COPIES = """
+import copy
+import torch
+
+model = torch.nn.Sequential(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+x = torch.ones(1, 4)
+model(x).sum().backward()
+optimizer.step()
+best = copy.deepcopy(model)
+torch.save(best, "best.pt")
+with torch.no_grad():
+    [weight.zero_() for weight in model.parameters()]
+print("score", float(best(x) - torch.load("best.pt", weights_only=False)(x)), float(best(x)))
+"""
+
+
+def test_a_copy_of_a_network_in_another_precision_has_weights_of_its_own(shell: Shell) -> None:
+    (shell.folder / "copies.py").write_text(COPIES)
+    command = Command(f"{sys.executable} copies.py", "A", folder=shell.folder)
+    [lower] = in_precisions(command, ["bf16"])
+    run_whole(lower, 0, shell.folder, seeds_of(lower, 0))
+    printed = lower.log(shell.folder, 0).read_text()
+    apart, of_best = map(float, re.findall(r"score (\S+) (\S+)", printed)[0])
+    assert of_best != 0.0
+    assert abs(apart) < 0.1 * abs(of_best)
+
+
+def test_a_run_that_leaves_its_environment_for_another_is_refused(shell: Shell) -> None:
+    (shell.folder / "env" / "bin").mkdir(parents=True)
+    (shell.folder / "env" / "bin" / "python").symlink_to("/bin/true")
+    options = ("--score=loss: (.*)", "--better=less", "--margin=0.01", "--env=env")
+    command = f"cd . && {ALWAYS}"
+    done = shell.run("-m", "ninefold", "bench", *options, command, command, code=2)
+    assert f"its Python is that of {sys.prefix}; python alone is that of --env" in done.stderr
 
 
 @pytest.mark.slow

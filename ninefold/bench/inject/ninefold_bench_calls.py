@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import types
 
 DYNAMO = ("torch._dynamo.utils", "torch._dynamo.variables.nn_module")
 
@@ -70,6 +71,18 @@ class Calls:
     def end(self):
         """Drop all but what stays."""
         self.drop(*(each for each in (*self.before, *self.after) if each not in self.staying))
+
+
+def put_forward(module, around):
+    """Have a module, and copies of it, compute by `around(forward, arguments, keywords)`."""
+    bound = getattr(module.forward, "__self__", None) is module
+    own = module.forward.__func__ if bound else module.forward
+
+    @functools.wraps(own)
+    def forward(*arguments, **keywords):
+        return around(own, arguments, keywords)
+
+    module.forward = types.MethodType(forward, module) if bound else forward
 
 
 def compiler():

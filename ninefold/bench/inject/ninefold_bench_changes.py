@@ -10,7 +10,7 @@ import itertools
 import os
 import sys
 
-from ninefold_bench_calls import is_compiled
+from ninefold_bench_calls import is_compiled, put_forward
 
 # The changes that are wanted: what stands behind `=` by what stands before.
 WANTED = dict(
@@ -199,19 +199,18 @@ def see_networks(calls):
 
 def in_channels_last(torch, network):
     """Give a network, and the images that it gets, the layout of channels last."""
-    layout, forward = torch.channels_last, network.forward
+    layout = torch.channels_last
     network.to(memory_format=layout)
 
     def turned(value):
         images = isinstance(value, torch.Tensor) and value.dim() == 4
         return value.contiguous(memory_format=layout) if images else value
 
-    @functools.wraps(forward)
-    def of_images(*arguments, **keywords):
+    def of_images(forward, arguments, keywords):
         given = {name: turned(value) for name, value in keywords.items()}
         return forward(*map(turned, arguments), **given)
 
-    network.forward = of_images
+    put_forward(network, of_images)
 
 
 def with_line(lines, line):

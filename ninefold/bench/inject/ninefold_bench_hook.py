@@ -313,6 +313,7 @@ class Steps:
         if self.used and group():  # NCCL's watchdog counts a pause as a collective's time
             sleep(WATCHED)
         self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(None)  # the script's default is of its own connections
         self.socket.connect(ENVIRONMENT[SOCKET])
         self.send(hello)
         self.wait()  # until the other commands stand, too

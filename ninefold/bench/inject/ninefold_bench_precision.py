@@ -4,11 +4,10 @@ Frameworks choose their precision by variables of the environment, which `ninefo
 loop without one gets autocast around the forward pass of each network.
 """
 
-import functools
 import sys
 from weakref import WeakSet
 
-from ninefold_bench_calls import is_compiled
+from ninefold_bench_calls import is_compiled, put_forward
 
 FRAMEWORKS = ("lightning", "pytorch_lightning", "lightning_fabric", "accelerate")
 SHORT = {"bfloat16", "float16"}
@@ -71,17 +70,16 @@ class Watch:
         if framework() or not self.casts or own or module in self.cast:
             return
         self.cast.add(module)
-        kind, forward = next(module.parameters()).device.type, module.forward
+        kind = next(module.parameters()).device.type
 
-        @functools.wraps(forward)
-        def cast(*arguments, **keywords):
+        def cast(forward, arguments, keywords):
             with torch.autocast(kind, dtype=torch.bfloat16):
                 found = forward(*arguments, **keywords)
             if self.calls.depth:  # still watched: a network of one layer
                 self.add(torch, module, found)
             return in_float32(torch, found)
 
-        module.forward = cast
+        put_forward(module, cast)
 
     def said(self):
         """What a step computed in: its dtype, None where it is not known; who chose it; and whether

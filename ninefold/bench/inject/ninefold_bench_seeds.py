@@ -1,23 +1,27 @@
 """Changes a whole run: adds a number to its seeds, the same for all in a round; sets its precision.
 
 A script that is seeded by 42 is then seeded by 42, 43, 44 in the rounds, and one that is not seeded
-by 0, 1, 2. What has a seed of its own, such as `random.Random(7)`, stays as it is.
+by 0, 1, 2. A call that asks for a new seed, such as `default_rng()`, gets another one each time.
+What has a seed of its own, such as `random.Random(7)`, stays as it is.
 
 Of changes only the precision is the hook's in a whole run.
 """
 
 import functools
+import itertools
 import operator
 import os
+import sys
+import zlib
 from weakref import WeakSet
 
 NUMBER = int(os.environ["NINEFOLD_BENCH_SEED"])  # of the round
 CHANGED = os.environ.get("NINEFOLD_BENCH_CHANGES")  # names of changes, with commas
 SEEDED = "random", "numpy.random", "torch.random", "torch.cuda.random"
 NETWORKS, OPTIMIZERS = "torch.nn.modules.module", "torch.optim.optimizer"
-WATCHES = []  # what sees the calls of networks, and changes them
-WATCHING = []  # of these those that do, until each optimizer has taken a step
-NEW = WeakSet()  # optimizers that have taken none
+CALLS = itertools.count()  # of functions that seed, without a seed
+WATCH = []  # what changes the networks that are called, if anything does
+NEW = WeakSet()  # optimizers that have taken no step
 
 
 def loaded(module):
@@ -28,9 +32,8 @@ def loaded(module):
         import ninefold_bench_calls
         import ninefold_bench_changes
 
-        calls = ninefold_bench_calls.Calls(module.Module)
-        WATCHES.append((ninefold_bench_changes.watch(calls), calls))
-        WATCHING.extend(WATCHES)
+        watch = ninefold_bench_changes.watch(ninefold_bench_calls.Calls(module.Module))
+        WATCH.extend([] if watch is None else [watch])
     elif CHANGED and module.__name__ == OPTIMIZERS:
         watch_what_is_made(module.Optimizer)
         module.register_optimizer_step_post_hook(end_watch)
@@ -44,10 +47,9 @@ def watch_what_is_made(optimizer):
     def made(self, *given, **named):
         make(self, *given, **named)
         NEW.add(self)
-        for watch, _ in WATCHES if not WATCHING else ():
-            if watch is not None:
+        for watch in WATCH:
+            if not watch.calls.before:  # it has ended
                 watch.begin()
-        WATCHING[:] = WATCHES
 
     optimizer.__init__ = made
 
@@ -55,9 +57,9 @@ def watch_what_is_made(optimizer):
 def end_watch(optimizer, *_):
     """Watch no more once each optimizer has taken a step."""
     NEW.discard(optimizer)
-    while WATCHING and not NEW:
-        _, calls = WATCHING.pop()
-        calls.end()
+    for watch in WATCH:
+        if watch.calls.before and not NEW:
+            watch.calls.end()
 
 
 def move_seeds(module):
@@ -88,7 +90,7 @@ def moved(function, limit=None):
             name = "seed" if "seed" in named else "a"
             named[name] = by(named[name], limit)
         else:
-            given = [NUMBER]
+            given = [new_seed()]
         NESTED.append(function)
         try:
             return function(*given, **named)
@@ -101,10 +103,20 @@ def moved(function, limit=None):
 NESTED = []
 
 
+def new_seed():
+    """A seed for a call without one: the same in all commands of a round, another in each call.
+
+    torch's is another one in each worker of a loader.
+    """
+    torch = sys.modules.get("torch")
+    own = torch.initial_seed() if hasattr(torch, "initial_seed") else ""
+    return zlib.crc32(f"{NUMBER} {own} {next(CALLS)}".encode())
+
+
 def by(seed, limit=None):
-    """Another seed: of a number the sum, of none the number itself; of other kinds as it is."""
+    """Another seed: of a number the sum, of none a new one; of other kinds as it is."""
     if seed is None:
-        return NUMBER
+        return new_seed()
     try:
         seed = operator.index(seed)  # also of NumPy's integers
     except TypeError:

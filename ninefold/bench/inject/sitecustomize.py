@@ -85,15 +85,15 @@ def quietly(call, *arguments):
 
 
 def start():
-    """Wait for what a hook changes, and note that it is loaded."""
+    """Wait for what a hook changes, and note which Python has loaded it."""
     step = os.environ.get("NINEFOLD_BENCH_STEP", "").partition(":")[0]
     chance = CHANCE if os.environ.get(SEED) or os.environ.get("NINEFOLD_BENCH_RECORD") else ()
     sys.meta_path.insert(0, Waiting({*MODULES, *chance, step}))
     for name in chance:
         if name in sys.modules:
             tell(sys.modules[name])
-    with open(os.path.join(os.path.dirname(os.environ[SOCKET]), "loaded"), "a"):
-        pass
+    with open(os.path.join(os.path.dirname(os.environ[SOCKET]), "loaded"), "a") as file:
+        print(sys.prefix, file=file)
 
 
 def next_one():
