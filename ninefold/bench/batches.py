@@ -122,8 +122,7 @@ def examples(batch: StepBatch | None) -> int | None:
 
 def averages(ranks: Sequence[Hello]) -> bool:
     """Whether each of several ranks takes other examples, as far as is known."""
-    strategy = ranks[0]["strategy"]
-    return len(ranks) == 1 or bool(strategy and strategy["averages"])
+    return len(ranks) == 1 or ranks[0]["averages"] is not None
 
 
 def sentences(

@@ -26,17 +26,6 @@ class Precision(TypedDict):
     called: bool
 
 
-class Strategy(TypedDict):
-    """How a rank trains.
-
-    averages: the class by which gradients are averaged; None: none was called. network: FILE:LINE
-    of the script that calls a network.
-    """
-
-    averages: str | None
-    network: str | None
-
-
 class Script(TypedDict):
     """What a script has of what may make it faster, as its first step shows.
 
@@ -66,7 +55,8 @@ class Hello(TypedDict):
     """What a rank says of itself.
 
     prefix: of its Python's environment. gpus: UUIDs of those that it uses. unfinished: who still
-    computed what its first step had returned.
+    computed what its first step had returned. averages: the class that averages gradients, if one
+    was called.
     """
 
     rank: Annotated[int, Meta(ge=0)]
@@ -78,7 +68,7 @@ class Hello(TypedDict):
     unfinished: str | None
     modules: list[str]
     precision: Precision | None
-    strategy: Strategy | None
+    averages: str | None
     script: Script | None
 
 

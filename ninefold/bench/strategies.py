@@ -13,7 +13,7 @@ from functools import partial
 
 from ninefold.bench.change import Axis, Change, Seen
 from ninefold.bench.command import Command
-from ninefold.bench.messages import Hello, Strategy
+from ninefold.bench.messages import Hello
 from ninefold.errors import ConfigError
 from ninefold.frameworks import ON_CPU, TORCHRUN, strategy_variables
 from ninefold.machine import cores, count_gpus
@@ -87,16 +87,14 @@ def trains_in(processes: int, do: str, threads: str, ranks: Sequence[Hello]) -> 
 
     threads: of each, as a part of a sentence.
     """
-    strategy = ranks[0]["strategy"] or Strategy(averages=None, network=None)
-    world, averages, network = ranks[0]["world"], strategy["averages"], strategy["network"]
+    world, averages = ranks[0]["world"], ranks[0]["averages"]
     took = world == processes and (world == 1 or averages is not None)
     wrong, allowed = None, f"{processes} {plural(processes, 'was', 'were')} asked for"
-    where = f" ({network})" if network else ""
     if world == processes and not took:
-        wrong = f"whether the {world} processes of ddp average gradients is not seen{where}"
+        wrong = f"whether the {world} processes of ddp average gradients is not seen"
         allowed = "no DistributedDataParallel and no FSDP was called in the first step"
     elif world == 1 and not took:
-        wrong = f"each of the {processes} processes of ddp trains a copy of its own{where}"
+        wrong = f"each of the {processes} processes of ddp trains a copy of its own"
         allowed = "the script joins no process group, though torchrun has started it"
     value = counted(world, "process", "processes")
     told = f"{value}{f' by {averages}' if averages else ''}{threads}"

@@ -8,7 +8,6 @@ import functools
 import weakref
 
 from ninefold_bench_calls import is_compiled
-from ninefold_bench_changes import STRATEGIES, WANTED, line_of_script
 from ninefold_bench_precision import autocast_dtype
 
 AVERAGING = {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine"}
@@ -18,19 +17,17 @@ MOST = 10_000  # calls of networks after which a process that takes no step is l
 class Batches:
     """What networks get in the first training steps, until `end`.
 
-    lines: whether those of the script are told. steps: of each optimizer's step by whose it was,
-    sums of first dimensions by network, and of elements, since the one before; sums, elements:
-    those since the last. got: tensors since then, and the state of the weights that they met.
-    waiting: the network that is called and whose tensors were not seen yet.
-    averages: the class by which gradients are averaged. network: `FILE:LINE` of the script that
-    calls the first network. half: whether one computes in float16 by autocast; scaled: whether a
-    GradScaler was updated. left: calls of networks without a step after which nothing more is seen.
+    steps: of each optimizer's step by whose it was, sums of first dimensions by network, and of
+    elements, since the one before; sums, elements: those since the last. got: tensors since then,
+    and the state of the weights that they met. waiting: the network that is called and whose
+    tensors were not seen yet. averages: the class by which gradients are averaged, if one was
+    called. half: whether a network computes in float16 by autocast; scaled: whether a GradScaler
+    was updated. left: calls of networks without a step after which nothing more is seen.
     """
 
     def __init__(self, calls):
         self.calls, self.steps, self.kind = calls, [], None
-        self.lines = not STRATEGIES.isdisjoint(WANTED)
-        self.waiting = self.averages = self.network = None
+        self.waiting = self.averages = None
         self.left, self.half, self.scaled = MOST, False, False
         self.begin()
         calls.before.append(self.see)
@@ -61,8 +58,6 @@ class Batches:
             weight = next(module.parameters(), None)
             self.waiting = None if weight is None else module
             self.half |= weight is not None and autocast_dtype(torch, weight) == torch.float16
-            if self.lines:
-                self.network = self.network or line_of_script()
         for each in module.modules() if is_compiled(module) else (module,):
             names = {kind.__name__ for kind in type(each).__mro__} & AVERAGING
             self.averages = self.averages or min(names, default=None)
@@ -132,7 +127,3 @@ class Batches:
         """Have a GradScaler be as before."""
         if self.kind is not None:
             self.kind.update = self.update
-
-    def said(self):
-        """Who averages gradients, and where a network is called."""
-        return {"averages": self.averages, "network": self.network}

@@ -16,7 +16,7 @@ from ninefold_bench_calls import is_compiled, put_forward
 WANTED = dict(
     each.partition("=")[::2] for each in os.environ.get("NINEFOLD_BENCH_CHANGES", "").split(",")
 )
-PRECISIONS, STRATEGIES = {"fp32", "bf16", "fp16"}, {"none", "ddp"}
+PRECISIONS = {"fp32", "bf16", "fp16"}
 LOOKS = "as it is" in WANTED  # at what the script has
 KEPT = 8  # batches: the first may be unlike others, such as the longest of a sampler by length
 # What was seen until the first step ended, as `Script` of ninefold/bench/messages.py has it.

@@ -334,7 +334,7 @@ class Steps:
                 f for f in files if isinstance(f, str) and f.startswith(f"{origin}{os.sep}")
             ],
             "precision": self.watch and self.watch.said(),
-            "strategy": self.batches and self.batches.said(),
+            "averages": self.batches and self.batches.averages,
             "script": self.script,
         }
         if self.script is not None:
