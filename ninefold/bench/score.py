@@ -25,7 +25,7 @@ from ninefold.bench.printed import tail
 from ninefold.bench.turns import MARKS
 from ninefold.bench.whole import run_whole
 from ninefold.errors import Failure, Slower, Undecided, one_line
-from ninefold.files import read_json
+from ninefold.files import read_json, read_text
 from ninefold.numbers import counted, digits
 from ninefold.process import scratch
 from ninefold.progress import aligned
@@ -259,7 +259,7 @@ def judge_runs(
             (loaded := scratch() / "loaded").unlink(missing_ok=True)
             seconds = run_whole(command, seed, keep, seeds_of(command, seed))
             if loaded.exists():
-                command.require_environment(loaded.read_text().splitlines())
+                command.require_environment(read_text(loaded).splitlines())
             elif SEED not in command.text:
                 wrong, do = "its seeds cannot be set", "write {seed} in it, or leave that out"
                 raise command.failure(f"{NO_HOOK[0]}: {wrong}", NO_HOOK[1], do)
