@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -94,13 +94,6 @@ class CallersTask(nn.Module):
         self.score: str | Score = Score(LOSS, unit="", better="less")
         if measured is not None:
             self.score = ACCURACY if self.metric is None else Score(measured, "", "more")
-
-    def train(self, mode: bool = True) -> Self:
-        """Set the mode of the task alone: loss and metric keep theirs, as in a loop that calls
-        model.train().
-        """
-        self.training = mode
-        return self
 
     def loss(self, output: Any, target: Any) -> Tensor:
         if self.criterion is None:  # of a `forward`, which returns it

@@ -67,7 +67,9 @@ class Task(Protocol):
         dict where its items have one.
 
     A task that holds tensors, such as weights of classes, is an nn.Module: they are then moved and
-    replicated with the network, and its buffers are saved with a run's state.
+    replicated with the network, and its buffers are saved with a run's state. Of its modules those
+    that are built in evaluation mode stay in it, as the network of a perceptual loss; the others
+    are switched with the network.
 
     It may also have `require_targets(targets)`, which is called before a run with the array of all
     training targets, where that is in memory, and raises DataError for what they cannot be.
@@ -109,6 +111,18 @@ class Objective(nn.Module):
         self.network = network
         self.task = task
         self.differentiates = differentiates
+        # By name, as a strategy may replace modules.
+        self._stay_in_eval = [
+            name
+            for name, module in self.named_modules()
+            if name.startswith("task") and not module.training
+        ]
+
+    def train(self, mode: bool = True) -> Objective:
+        super().train(mode)
+        for name in self._stay_in_eval:
+            self.get_submodule(name).training = False
+        return self
 
     def forward(
         self, inputs: Tree, targets: Tree, measure: bool = False

@@ -28,7 +28,7 @@ from ninefold.dataset.items import TO_TENSOR, generators
 from ninefold.dataset.loader import HostSource
 from ninefold.engine.batches import Preparation
 from ninefold.engine.parallel import RankContext
-from ninefold.engine.task import Task
+from ninefold.engine.task import Objective, Task
 from ninefold.errors import (
     NOT_DETERMINISTIC,
     ConfigError,
@@ -70,14 +70,13 @@ class Trial:
     in_autocast: set[str] = field(default_factory=set)
 
     @cached_property
-    def _copies(self) -> tuple[nn.Module, Any] | None:
+    def _copy(self) -> Objective | None:
         """Copies of network and task on the device; None where they cannot be copied, or have no
         room: the first step tells.
         """
-        device = self.context.device
         try:
             network, task = copy.deepcopy((self.network, self.task))
-            return network.to(device), task.to(device) if isinstance(task, nn.Module) else task
+            return Objective(network, task).to(self.context.device)
         except Exception:
             return None
 
@@ -196,19 +195,17 @@ class Trial:
 
     def _unused(self) -> list[str]:
         """The trained parameters without a gradient, after steps that were tried."""
-        if self._copies is None:
+        if self._copy is None:
             return []
-        trained = [each for each in self._copies[0].named_parameters() if each[1].requires_grad]
+        named = self._copy.network.named_parameters()
+        trained = [each for each in named if each[1].requires_grad]
         unused = [name for name, parameter in trained if parameter.grad is None]
         return unused if len(unused) < len(trained) else []  # no step was taken
 
     def _output(self, inputs: Any, training: bool = False) -> Any:
         """What the task gets of inputs on the device, network and task in this mode."""
-        assert self._copies is not None
-        network, task = self._copies
-        network.train(training)
-        if isinstance(task, nn.Module):
-            task.train(training)
+        assert self._copy is not None
+        network = self._copy.train(training).network
         with register_module_forward_pre_hook(self._see):
             return picked(call(network, inputs), self.part, self.name)
 
@@ -218,15 +215,15 @@ class Trial:
 
     def _loss(self, batch: Batch) -> float:
         """The loss of a batch in evaluation mode. Raises whatever it raises."""
-        assert self._copies is not None
+        assert self._copy is not None
         inputs, targets = self._placed(batch)
-        return float(self._copies[1].loss(self._output(inputs), targets).detach())
+        return float(self._copy.task.loss(self._output(inputs), targets).detach())
 
     def _error_of_step(self, batch: Batch) -> Exception | None:
         """Why a training step fails; None: not known to."""
-        if self._copies is None:
+        if self._copy is None:
             return None
-        network, task = self._copies
+        network, task = self._copy.network, self._copy.task
         try:
             inputs, targets = batch = self._placed(batch)
             output = self._output(inputs, training=True)
@@ -268,9 +265,9 @@ class Trial:
         self, batch: Batch, names: Sequence[str]
     ) -> tuple[str | None, ConfigError | None]:
         """What fails in an evaluation of a batch, forward, loss, measure or scores, and why."""
-        if self._copies is None:
+        if self._copy is None:
             return None, None
-        _, task = self._copies
+        task = self._copy.task
         called, output = "forward", None
         inputs, targets = self._placed(batch)
         try:

@@ -360,7 +360,7 @@ def test_a_test_set_is_collated_by_its_own_loader_and_else_as_the_training_set(
     assert all(map(torch.equal, found, collate([items[number] for number in rows.tolist()])))
 
 
-def test_a_loss_stays_in_the_mode_it_was_given_in(tmp_path: Path) -> None:
+def test_a_loss_that_was_given_in_evaluation_mode_stays_in_it(tmp_path: Path) -> None:
     loader = DataLoader(Texts(), batch_size=SIZE, collate_fn=padded)
     for training in (False, True):
         loss = nn.CrossEntropyLoss().train(training)
@@ -368,7 +368,7 @@ def test_a_loss_stays_in_the_mode_it_was_given_in(tmp_path: Path) -> None:
         objective = Objective(network, task)
         for mode in (True, False):
             objective.train(mode)
-            assert (network.training, task.criterion.training) == (mode, training)
+            assert (network.training, task.criterion.training) == (mode, mode and training)
 
 
 def test_without_a_test_set_the_dataset_is_made_once(tmp_path: Path) -> None:

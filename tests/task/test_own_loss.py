@@ -1,5 +1,7 @@
 """task.loss: a loss of torch.nn or of the user's own, as a mean over examples."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,6 +11,7 @@ from ninefold.errors import ConfigError
 from ninefold.task import Objective
 from ninefold.task.classification import Classification
 from ninefold.task.loss import mean_over_examples
+from ninefold.task.own_loss import OwnLoss
 from ninefold.task.segmentation import Segmentation
 
 
@@ -22,6 +25,31 @@ def test_the_tensors_of_a_loss_move_with_the_network(kind):
     loss = nn.CrossEntropyLoss(weight=torch.ones(5))
     objective = Objective(nn.Linear(2, 2), kind(5, loss=loss)).to("meta")
     assert {tensor.device.type for tensor in objective.buffers()} == {"meta"}
+
+
+class Perceptual(nn.Module):
+    """A loss with a frozen network, by the examples' running statistics, and a part that learns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen = nn.Sequential(nn.BatchNorm1d(5)).eval().requires_grad_(False)
+        self.dropout = nn.Dropout()
+
+    def forward(self, output: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(self.frozen(self.dropout(output)), target, reduction="none")
+
+
+def test_what_a_loss_has_in_evaluation_mode_stays_in_it_and_the_rest_is_switched():
+    objective = Objective(nn.Linear(5, 5), OwnLoss(Perceptual()))
+    converted = nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(objective))  # as ddp may
+    for each in (objective, converted):
+        loss = each.task.criterion
+        for mode in (True, False, True):
+            each.train(mode)
+            assert (each.network.training, loss.training, loss.dropout.training) == (mode,) * 3
+            assert not any(module.training for module in loss.frozen.modules())
+    objective(*batch()).backward()
+    assert torch.equal(objective.task.criterion.frozen[0].running_mean, torch.zeros(5))
 
 
 class CountsOnCPU(Classification):

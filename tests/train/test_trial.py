@@ -24,8 +24,10 @@ from ninefold.engine.parallel.none import Single
 from ninefold.errors import ConfigError, Failure
 from ninefold.model import Output
 from ninefold.task import Objective, Scores
+from ninefold.task.own_loss import OwnLoss
 from ninefold.task.segmentation import Segmentation
 from ninefold.train.trial import Trial
+from tests.task.test_own_loss import Perceptual
 
 CPU = torch.device("cpu")
 INPUTS, TARGETS = torch.rand(2, 1, 4, 4), torch.tensor([1, 3])
@@ -117,6 +119,12 @@ def test_a_batch_of_one_example_is_tried_where_a_device_computes_one():
     line = r"^error: batch_size=64: a device computes 1 example at a time, .*more than 1 value per"
     with pytest.raises(ConfigError, match=line):
         step(trial(), 64, accumulate=64)
+
+
+def test_what_a_loss_has_in_evaluation_mode_is_tried_so():
+    """In training mode its batch norm would refuse the one example of a device."""
+    network = nn.Sequential(nn.Flatten(), nn.Linear(16, 5))
+    step(trial(network, OwnLoss(Perceptual())), 64, accumulate=64)
 
 
 def raising(error: Exception) -> Callable[..., Any]:
