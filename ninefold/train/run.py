@@ -20,7 +20,7 @@ from ninefold.engine.parallel import RankContext, device_names, gather
 from ninefold.measure.environment import environment
 from ninefold.numbers import counted
 from ninefold.progress import say
-from ninefold.result import FILE, Result, identity
+from ninefold.result import Result, identity
 from ninefold.signals import Stop
 from ninefold.train import build, kernels
 from ninefold.train.training_run import TrainingRun, closing
@@ -41,8 +41,6 @@ def train(spec: RunSpec, stop: Stop) -> None:
         began_at = run.state.step
         if run.context.rank == 0:
             announce(run, notes)
-            if not run.finished:  # the result of an earlier segment no longer holds
-                (spec.folder / FILE).unlink(missing_ok=True)
         with closing(run):
             evaluations = loop.train(run)
             run.writer.wait()

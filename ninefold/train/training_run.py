@@ -27,7 +27,7 @@ from ninefold.files import write_durably
 from ninefold.logger import Logger
 from ninefold.measure.devices import Load
 from ninefold.places import typed_as
-from ninefold.result import Result
+from ninefold.result import FILE, Result
 from ninefold.score import IMAGES, Counted
 from ninefold.secrets import redact
 from ninefold.signals import Stop, failure
@@ -82,6 +82,8 @@ class TrainingRun(Training):
         if self.context.rank == 0:  # a resume that cannot train so far changes nothing in the run
             folder = self.writer.checkpoints.folder.parent
             write_durably(folder / "config.yaml", self.job_yaml.encode())
+            if not self.finished:  # the result of an earlier segment no longer holds
+                (folder / FILE).unlink(missing_ok=True)
 
     def _reserve(self) -> None:
         """Take the memory for copies of the state that is saved, all of which there is by now."""

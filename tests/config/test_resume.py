@@ -158,6 +158,18 @@ def test_a_run_that_has_gone_further_than_is_asked_for_is_refused(shell, begun):
     assert done.stderr.startswith("error: max_steps=2: the run is at step 3 already; it has 2 ")
 
 
+def test_a_resume_that_fails_before_it_trains_leaves_job_words_and_result_as_they_were(
+    shell, begun
+):
+    run = copied(begun, "plain", shell.folder / "run")
+    (run / "profile").touch()  # where the last step of the warm-up would write
+    names = ("config.yaml", "result.json", ".hydra/overrides.yaml")
+    before = [(run / name).read_bytes() for name in names]
+    done = shell.train("resume=run", "max_steps=5", "profile=true", code=5)
+    assert "run/profile" in done.stderr
+    assert [(run / name).read_bytes() for name in names] == before
+
+
 def test_a_run_whose_dataset_has_other_numbers_of_examples_is_refused(shell):
     for place in ("train/a/0", "train/a/1", "train/b/0", "test/a/0", "test/b/0"):
         file = shell.folder / "set" / f"{place}.png"
