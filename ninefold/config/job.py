@@ -195,6 +195,11 @@ class Settled(_Job):
         return as_yaml(self.config.frozen, self.choices)
 
     @property
+    def overrides_yaml(self) -> str:
+        """What a run that is resumed writes to .hydra/overrides.yaml."""
+        return OmegaConf.to_yaml(self.overrides)
+
+    @property
     def variant(self) -> list[str]:
         """The overrides to list in result.json: it has fields of their own for cell and seed.
 

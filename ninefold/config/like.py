@@ -1,11 +1,13 @@
 """like=FOLDER: the words with which a study or a run was made, before those of the command.
 
+Of a run they are those of all commands that began and resumed it.
+
 study.resume=FOLDER, without -m, stands for them too, with what only that study swept and measured.
 
-Hydra stores them (multirun.yaml, .hydra/hydra.yaml), with the folder they were typed in and the
-places where it looked for options. The command wins: its keys replace the stored ones, and another
-option of a group replaces what was set in that group. Without trust=true the words may only choose
-options and set what ninefold.config.untrusted says.
+Hydra stores them (multirun.yaml, .hydra/), with the folder they were typed in and the places where
+it looked for options. The command wins: its keys replace the stored ones, and another option of a
+group replaces what was set in that group. Without trust=true the words may only choose options and
+set what ninefold.config.untrusted says.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from ninefold.config import conf_files, rules, search_path, untrusted
 from ninefold.config.composition import flags_of
 from ninefold.config.conf_files import STUDIES
 from ninefold.config.hydra_parts import parsed
-from ninefold.config.resume import select
+from ninefold.config.resume import overrides_of, select
 from ninefold.config.schema import ABSENT, GROUPS, is_any_of
 from ninefold.errors import ConfigError, error_text
 from ninefold.files import read_text
@@ -94,8 +96,9 @@ class Stored:
     def paths(self, given: Sequence[Override]) -> dict[str, str]:
         """Paths that are relative to where it was typed, and not replaced by the command."""
         keys, found = {_key(each) for each in given}, {}
+        said = {_key(word): word.value() for word in self.words}
         for key in PATHS:
-            path = select(self.tree, key)
+            path = said.get(key, select(self.tree, key))
             replaced = path == ABSENT or keys & {key, key.partition(".")[0]}
             if replaced or not isinstance(path, str) or "${" in path:
                 continue
@@ -194,6 +197,7 @@ def _read(folder: Path) -> Stored:
         names = ("config.yaml", "hydra.yaml")
         job, hydra = (untrusted.parse(read_text(folder / ".hydra" / name)) for name in names)
         tree = {**job, **hydra}
+        tree["hydra"]["overrides"]["task"] = overrides_of(folder)  # those of its resumes, too
     settings = tree["hydra"]
     words, of_hydra = (
         parsed(map(str, settings["overrides"].get(kind) or ())) for kind in ("task", "hydra")
@@ -205,8 +209,12 @@ def _read(folder: Path) -> Stored:
         for group, option in runtime["choices"].items()
     }
     for word in (*parsed(f"{key}={value}" for key, value in params.items()), *words):
-        if isinstance(word.value(), ChoiceSweep) and _key(word) in options:
-            options[_key(word)] += word.sweep_string_iterator()
+        if (group := _key(word)) not in options:
+            continue
+        if isinstance(word.value(), ChoiceSweep):
+            options[group] += word.sweep_string_iterator()
+        elif isinstance(option := _option(word), str):  # another one than composed by a resume
+            options[group] = [option]
     typed_in = Path(runtime["cwd"])
     return Stored(
         folder, words, of_hydra, tree, typed_in, list(_places(runtime, typed_in)), options

@@ -27,6 +27,7 @@ from ninefold.config import schema, untrusted
 from ninefold.config.configuration import Configuration, Tree
 from ninefold.config.options import marked
 from ninefold.config.rules import COMMAND_SECTIONS, problems
+from ninefold.config.spec import OVERRIDES
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.files import flat, read_json, read_text, require_plain_yaml
 from ninefold.ranks import started_by
@@ -89,13 +90,18 @@ def all_overrides(folder: Path, now: list[str]) -> list[str]:
     now: those of the command that resumes it, which replace earlier ones of the same key.
     """
     try:
-        text = read_text(folder / ".hydra" / "overrides.yaml")
-        require_plain_yaml(text)
-        before = yaml.safe_load(text)
+        before = overrides_of(folder)
     except (OSError, ValueError, yaml.YAMLError):
         before = []  # the run was moved without it
-    texts = [text for text in before if isinstance(text, str)] if isinstance(before, list) else []
-    return list({key_of(text): text for text in (*texts, *now)}.values())
+    return list({key_of(text): text for text in (*before, *now)}.values())
+
+
+def overrides_of(folder: Path) -> list[str]:
+    """The overrides in a run folder. Raises OSError, ValueError, YAMLError."""
+    text = read_text(folder / OVERRIDES)
+    require_plain_yaml(text)
+    found = yaml.safe_load(text)
+    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+OVERRIDES = ".hydra/overrides.yaml"  # in a run folder
+
 
 @dataclass(frozen=True)
 class RunSpec:
@@ -20,6 +22,7 @@ class RunSpec:
     mailbox: folder in which a worker leaves its failure; None if no launcher reads it.
     launcher: the pipe through which a worker of a run that takes turns is told when it may train.
     overrides: the overrides of the command line that result.json lists.
+    overrides_yaml: all of them, as OVERRIDES has them.
     notes: sentences for result.json.
     grace: seconds from a signal to the end of the process.
     shares_process: whether other runs of a sweep use the same process.
@@ -39,6 +42,7 @@ class RunSpec:
     mailbox: Path | None = None
     launcher: Connection | None = None
     overrides: list[str] = field(default_factory=list)
+    overrides_yaml: str = ""
     notes: list[str] = field(default_factory=list)
     grace: float = 30
     shares_process: bool = False

@@ -115,6 +115,7 @@ def spec_of(job: Settled, folder: Path, **more: Any) -> RunSpec:
         "started": time.time(),
         "resume": job.resume is not None,
         "overrides": job.variant,
+        "overrides_yaml": job.overrides_yaml,
         "grace": job.resolved["launch"]["grace"],
         "cache": job.cache,
         "timeout": job.resolved["launch"]["timeout"],

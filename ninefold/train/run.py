@@ -39,6 +39,8 @@ def train(spec: RunSpec, stop: Stop) -> None:
             stop.only_at_log_points()
         notes = facts(spec, run)
         began_at = run.state.step
+        if spec.resume:
+            run.overrides_yaml = spec.overrides_yaml
         if run.context.rank == 0:
             announce(run, notes)
         with closing(run):

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ninefold.checkpoint.manifest import FORMAT
 from ninefold.checkpoint.writer import Writer
+from ninefold.config.spec import OVERRIDES
 from ninefold.dataset.plan import LoaderPlan
 from ninefold.engine.amp import Amp
 from ninefold.engine.divergence import losses, numerics_error, require_finite
@@ -45,6 +46,7 @@ class TrainingRun(Training):
     log_every: steps between log points.
     checkpoint_every: steps between checkpoints; 0 = each epoch, None = only when stopped.
     job_yaml: the frozen job, stored in checkpoints.
+    overrides_yaml: of a run that is resumed, the overrides of all its commands.
     warmup: the undone steps before the training.
     load: how busy the devices are while the clock runs.
     layout: the memory format of inputs and weights, by torch's name.
@@ -75,15 +77,21 @@ class TrainingRun(Training):
     notes: Sequence[str] = ()
     left_out: int = 0
     result: Result | None = None
+    overrides_yaml: str | None = None
 
     def before_training(self, step: Step) -> None:
         warm_up(self, self.warmup, step, self._reserve)
         self.memory.start()
-        if self.context.rank == 0:  # a resume that cannot train so far changes nothing in the run
-            folder = self.writer.checkpoints.folder.parent
+        if self.context.rank != 0:
+            return
+        # Only now: a resume that cannot train so far changes nothing in the run.
+        folder = self.writer.checkpoints.folder.parent
+        if self.overrides_yaml is not None:
             write_durably(folder / "config.yaml", self.job_yaml.encode())
-            if not self.finished:  # the result of an earlier segment no longer holds
-                (folder / FILE).unlink(missing_ok=True)
+            (folder / OVERRIDES).parent.mkdir(exist_ok=True)
+            write_durably(folder / OVERRIDES, self.overrides_yaml.encode())
+        if not self.finished:  # the result of an earlier segment no longer holds
+            (folder / FILE).unlink(missing_ok=True)
 
     def _reserve(self) -> None:
         """Take the memory for copies of the state that is saved, all of which there is by now."""

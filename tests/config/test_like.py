@@ -108,6 +108,21 @@ def test_a_relative_path_stays_that_of_the_folder_it_was_typed_in(tmp_path):
     assert words_of(folder, "dataset.root=here") == words_of(folder, "dataset=folder") == []
 
 
+def test_a_run_that_was_resumed_elsewhere_is_repeated_as_it_was_resumed(tmp_path):
+    """With data in another place, and a strategy that lacks a key of the one before."""
+    own = "parallel.find_unused_parameters=true"
+    choices = {**CHOICES, "parallel": "ddp"}
+    folder = made(tmp_path, "parallel=ddp", own, "dataset.root=data", root="data", choices=choices)
+    (folder / ".hydra").mkdir()
+    (folder / "multirun.yaml").rename(folder / ".hydra" / "hydra.yaml")
+    (folder / ".hydra" / "config.yaml").write_text("seed: 0\n")
+    overrides = folder / ".hydra" / "overrides.yaml"
+    overrides.write_text(OmegaConf.to_yaml(["parallel=ddp", own, "dataset.root=data"]))
+    assert words_of(folder) == ["parallel=ddp", own, "dataset.root=/there/data"]
+    overrides.write_text(OmegaConf.to_yaml(["parallel=none", own, "dataset.root=/new"]))
+    assert words_of(folder, "trust=true") == ["parallel=none", "dataset.root=/new"]
+
+
 def test_options_are_looked_for_where_the_study_found_them(tmp_path):
     sources = [
         {"provider": "main", "schema": "file", "path": "/clone/conf"},
@@ -156,7 +171,7 @@ def test_a_study_that_goes_on_has_all_words_that_began_it_and_those_of_the_comma
     for as_it_is in (["-m", resumes], ["study.resume=null"]):
         assert expanded(as_it_is) == as_it_is
     for theirs in (
-        "init=theirs.pt", "dataset={download:true}", "hydra.job.chdir=true",
+        "init=/theirs.pt", "dataset={download:true}", "hydra.job.chdir=true",
         "hydra/launcher=theirs",
     ):  # fmt: skip
         made(tmp_path, *own, theirs)

@@ -15,6 +15,7 @@ from PIL import Image
 from ninefold.checkpoint.store import Checkpoints
 from ninefold.config import resume
 from ninefold.config.job import asked
+from ninefold.config.like import expanded
 from ninefold.config.schema import is_any_of
 from ninefold.config.untrusted import for_evaluation
 from ninefold.errors import CheckpointError
@@ -252,6 +253,15 @@ def test_a_resumed_run_has_the_overrides_of_one_command(tmp_path, begun, resumed
     (tmp_path / ".hydra").mkdir()
     (tmp_path / ".hydra" / "overrides.yaml").write_text(OmegaConf.to_yaml(begun))
     assert resume.all_overrides(tmp_path, resumed) == together
+
+
+def test_what_a_resume_changed_belongs_to_the_words_of_the_run_from_then_on(shell, begun):
+    run = copied(begun, "plain", shell.folder / "run")
+    shell.train("resume=run", "max_steps=4", "log_every=2", code=0)
+    shell.train("resume=run", "max_steps=5", code=0)
+    words = ["clock.warmup=0", "log_every=2", "max_steps=5"]
+    assert result(run)["overrides"] == words
+    assert expanded([f"like={run}"]) == ["logger=quiet", *words]
 
 
 def test_a_run_that_is_over_and_resumed_keeps_what_it_measured(shell, begun):
