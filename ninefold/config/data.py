@@ -134,12 +134,14 @@ def facts_of(text: str, check: bool) -> dict[str, str]:
     """Hashes of what the frozen job `text` reads on this host: the user's modules, and its files'
     names and sizes.
 
+    Of an evaluation's references some lead to its checkpoint, which is not read here.
+
     check: check the data first, and download it if the job says so. Raises Failure.
     """
     job = OmegaConf.create(text)
-    targets = untrusted.targets_in(OmegaConf.to_container(job, resolve=True))
-    modules = fingerprint.code(targets)
-    if OmegaConf.select(job, "dataset") is None:
+    modules = fingerprint.code(untrusted.targets_in(OmegaConf.to_container(job)))
+    dataset = OmegaConf.select(job, "dataset")
+    if dataset is None or refers_elsewhere(dataset):
         return {"modules": modules}
     with _users_code():
         node = _resolved(job.dataset)

@@ -2,7 +2,13 @@
 
 import shutil
 
+import pytest
+
+from ninefold.config import resolvers
+from ninefold.config.composition import compose, flags_of
+from ninefold.config.data import facts_of
 from ninefold.config.fingerprint import code
+from ninefold.config.job import as_yaml, asked
 from tests.conftest import ROOT
 
 EXECUTED = {
@@ -52,3 +58,19 @@ def test_modules_of_the_user_that_a_configuration_names_are_hashed(tmp_path, mon
     further = code(targets)
     (package / "__init__.py").write_text("# changed")  # which has Data
     assert len({before, changed, further, code(targets)}) == 4
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["task=classification"],  # it refers to dataset.classes
+        ["model=resnet18"],
+        ["dataset=mapped", "dataset.test={_target_: a.B, seed: '${seed}'}"],
+    ],
+    ids=str,
+)
+def test_hosts_evaluate_what_refers_to_a_checkpoint_that_none_has_read_so_far(words):
+    resolvers.register()
+    config = compose("evaluate", flags_of(["ckpt=run", *words])).config
+    job = asked(config, config.hydra)
+    assert facts_of(as_yaml(job.config.frozen, job.choices), check=True).keys() == {"modules"}
