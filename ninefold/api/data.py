@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ninefold.api.capsule import load
 from ninefold.dataset import Examples, Split
 from ninefold.dataset.collated import Collate, Collated
-from ninefold.dataset.items import Items, raised
+from ninefold.dataset.items import Items, is_by_number, raised
 from ninefold.dataset.mapped import Mapped
 from ninefold.errors import ConfigError, DataError
 from ninefold.tree import Tree, leaves
@@ -131,8 +131,7 @@ class CallersDataset(Mapped):
             data = make()
         except Exception as error:
             raise raised(field, name, "the function", error) from error
-        by_number = hasattr(type(data), "__len__") and hasattr(type(data), "__getitem__")
-        if not by_number or isinstance(data, tuple):
+        if not is_by_number(data) or isinstance(data, tuple):
             wrong = f"it returns a {type(data).__name__}"
             allowed = "a dataset with __len__ and __getitem__ is needed"
             raise DataError(field, name, wrong, allowed, "give items by number")

@@ -16,7 +16,6 @@ import yaml
 from torch import Tensor, nn
 from torch.utils.data import (
     DataLoader,
-    IterableDataset,
     RandomSampler,
     SequentialSampler,
     TensorDataset,
@@ -26,7 +25,7 @@ from torch.utils.data import (
 from ninefold.api import FILE, NOTES, OPTIONS, capsule
 from ninefold.api.data import Collating, Pair
 from ninefold.api.parts import ACCURACY
-from ninefold.dataset.items import in_network_dtype
+from ninefold.dataset.items import in_network_dtype, is_by_number
 from ninefold.errors import ConfigError, ResourceError
 from ninefold.files import write_json, write_text
 from ninefold.numbers import counted, plural
@@ -316,9 +315,7 @@ def _dataset(
         do = "of several inputs give TensorDataset(a, b, targets), and "
         do += "overrides=['dataset.keys=[[0,1],2]']"
         raise ConfigError(name, type(data).__name__, wrong, allowed, do)
-    iterable = isinstance(data, IterableDataset)
-    by_number = hasattr(type(data), "__getitem__") and hasattr(type(data), "__len__")
-    if iterable or not (by_number or callable(data)) or isinstance(data, dict | str | bytes):
+    if not (is_by_number(data) or callable(data)) or isinstance(data, dict | str | bytes):
         splits = [*data] if isinstance(data, dict) and all(map(_has_items, data.values())) else []
         if splits:
             allowed = f"there: {', '.join(map(str, splits))}"

@@ -399,6 +399,17 @@ def in_network_dtype(tensor: Tensor) -> Tensor:
     return tensor if kept else tensor.long()
 
 
+def is_by_number(data: Any) -> bool:
+    """Whether a dataset gives items by number: torch's iterable ones inherit a __getitem__ that
+    raises.
+    """
+    from torch.utils.data import IterableDataset
+
+    kind = type(data)
+    has_both = hasattr(kind, "__len__") and hasattr(kind, "__getitem__")
+    return has_both and not isinstance(data, IterableDataset)
+
+
 def is_integers(values: Tree) -> bool:
     """Whether these are a tensor of class numbers, and no floats."""
     return hasattr(values, "is_floating_point") and not values.is_floating_point()

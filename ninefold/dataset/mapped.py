@@ -22,6 +22,7 @@ from ninefold.dataset.items import (
     Items,
     first_cause,
     generators,
+    is_by_number,
     is_integers,
     raised,
 )
@@ -224,9 +225,8 @@ class Mapped(Dataset):
                 raise ConfigError(f"{field}._target_", target, wrong, allowed, do) from error
             what = "its construction" if located else "the import of its module"
             raise raised(field, target, what, cause) from error
-        kind = type(data)
-        if not (hasattr(kind, "__len__") and hasattr(kind, "__getitem__")):
-            wrong = f"{kind.__name__} is no map-style dataset"
+        if not is_by_number(data):
+            wrong = f"{type(data).__name__} is no map-style dataset"
             do = (
                 "an "
                 "iterable one cannot be shuffled or resumed: give items by number, or compare "

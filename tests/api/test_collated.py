@@ -30,6 +30,7 @@ from ninefold.engine.parallel import RankContext
 from ninefold.errors import ConfigError, DataError
 from ninefold.task import Objective
 from ninefold.tree import leaves
+from tests.dataset.mine import Counted
 
 CPU = torch.device("cpu")
 ALONE = RankContext(0, 1, CPU)
@@ -383,8 +384,11 @@ def test_without_a_test_set_the_dataset_is_made_once(tmp_path: Path) -> None:
     assert (tmp_path / "made").read_text() == "x"
 
 
-def test_a_function_that_returns_a_pair_of_arrays_is_refused(tmp_path: Path) -> None:
-    pair = (torch.ones(8, 3), torch.zeros(8))
-    _, dataset, _ = parts(tmp_path, Classes, lambda: pair, F.cross_entropy)
-    with pytest.raises(DataError, match="it returns a tuple; a dataset with __len__"):
+@pytest.mark.parametrize("returned", [(torch.ones(8, 3), torch.zeros(8)), Counted()], ids=type)
+def test_a_function_that_returns_no_items_by_number_is_refused(
+    returned: Any, tmp_path: Path
+) -> None:
+    _, dataset, _ = parts(tmp_path, Classes, lambda: returned, F.cross_entropy)
+    kind = type(returned).__name__
+    with pytest.raises(DataError, match=f"it returns a {kind}; a dataset with __len__"):
         dataset.load("train")

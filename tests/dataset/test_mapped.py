@@ -341,6 +341,7 @@ CLASSES = [
     (node("Raising", path="nowhere"), 4,
      f"dataset.train={MINE}.Raising: its construction raised FileNotFoundError: [Errno 2]"),
     (node("Iterable"), 4, f"dataset.train={MINE}.Iterable: Iterable is no map-style dataset"),
+    (node("Counted"), 4, f"dataset.train={MINE}.Counted: Counted is no map-style dataset"),
     (node("Numbers"), 4, f"dataset.train={MINE}.Numbers: it has no items"),
     (node("Endless", kind="table"), 4, f"it has {2**62} items; 1 to {2**32} can be shuffled;"),
 ]  # fmt: skip
