@@ -79,7 +79,7 @@ def _require_fitting(
         require_pairs(job["batch_size"], wanted, job["augment"]["mixup"])
 
 
-def require_division(batch_size: int, processes: int, accumulate: int = 1) -> None:
+def require_division(batch_size: int, processes: int, accumulate: int) -> None:
     """Raise ConfigError unless the batch divides evenly by processes and micro-batches."""
     each, rest = divmod(batch_size, processes)
     if rest == 0 and each % accumulate == 0:
@@ -88,7 +88,8 @@ def require_division(batch_size: int, processes: int, accumulate: int = 1) -> No
         wrong = f"the {counted(each, 'example')} of a process cannot be divided so"
         do = f"choose a divisor of {each}"
         raise ConfigError("accumulate", accumulate, wrong, "micro-batches are equal", do)
-    below, above = (batch_size // processes) * processes, -(-batch_size // processes) * processes
+    parts = processes * accumulate
+    below, above = batch_size // parts * parts, -(-batch_size // parts) * parts
     wrong = f"does not divide by {processes} processes"
     allowed = "batch_size is global: every process takes an equal part"
     do = f"choose {f'{below} or ' if below else ''}{above}"

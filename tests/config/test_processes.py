@@ -8,22 +8,25 @@ from ninefold.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "processes", "advice"),
+    ("batch_size", "processes", "accumulate", "advice"),
     [
-        (64, 1, None),
-        (64, 4, None),
-        (6, 4, "choose 4 or 8"),
-        (65, 2, "choose 64 or 66"),
-        (2, 4, "choose 4"),
-        (1, 3, "choose 3"),
+        (64, 1, 1, None),
+        (64, 4, 1, None),
+        (6, 4, 1, "choose 4 or 8"),
+        (65, 2, 1, "choose 64 or 66"),
+        (2, 4, 1, "choose 4"),
+        (1, 3, 1, "choose 3"),
+        (64, 3, 4, "choose 60 or 72"),
     ],
 )
-def test_a_batch_that_does_not_divide_is_told_the_nearest_that_do(batch_size, processes, advice):
+def test_a_batch_that_does_not_divide_is_told_the_nearest_that_do(
+    batch_size, processes, accumulate, advice
+):
     if advice is None:
-        require_division(batch_size, processes)
+        require_division(batch_size, processes, accumulate)
         return
     with pytest.raises(ConfigError) as raised:
-        require_division(batch_size, processes)
+        require_division(batch_size, processes, accumulate)
     said = str(raised.value)
     assert said.startswith(f"error: batch_size={batch_size}: does not divide by {processes} proc")
     assert said.endswith(f"; {advice}")
