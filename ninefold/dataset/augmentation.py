@@ -59,8 +59,7 @@ class Mixup:
     ) -> Iterator[Draw]:
         plain = self.plain.draws(seed, epoch, rows, shape, device)
         shares = torch.from_numpy(beta(self.alpha, seed, epoch, rows).astype(np.float32))
-        # Some plain draws never end.
-        yield from map(Draw, plain, to_device(shares, device).unbind())
+        return map(Draw, plain, to_device(shares, device).unbind())
 
     def __call__(self, inputs: Tree, targets: Tree, draw: Draw) -> tuple[Tensor, Tensor]:
         """To inputs of the same shape and targets float32 [n, classes].
