@@ -144,7 +144,7 @@ def facts_of(text: str, check: bool) -> dict[str, str]:
     if dataset is None or refers_elsewhere(dataset):
         return {"modules": modules}
     with _users_code():
-        node = _resolved(job.dataset)
+        node = _resolved(dataset)
     if check:
         built, _, _ = prepare(node, job.choices.dataset)
     else:
