@@ -191,8 +191,8 @@ class Divergence:
     compared. last: how far all of the last one is apart. beyond: what of it differs by more than
     rounding, if they part. inexact: the first step and difference that are not equal bit for bit.
     harmless: the first beyond its limit that training does not follow, a buffer if there is no
-    other. worst: the largest distance that was rounding. grown: whether rounding has grown so far
-    that no place can be told.
+    other. worst: the largest distance that was rounding. kinks: that of gradients which were let
+    go. grown: whether rounding has grown so far that no place can be told.
     """
 
     one: Training
@@ -204,6 +204,7 @@ class Divergence:
     inexact: tuple[int, Difference] | None = None
     harmless: Difference | None = None
     worst: float = 0.0
+    kinks: float = 0.0
     grown: bool = False
 
     @property
@@ -309,7 +310,7 @@ def paired(one: Sequence[Rank], other: Sequence[Rank]) -> Iterator[tuple[Key, Pa
     in a step that both GradScalers skip.
     """
     a, b = table(one), table(other)
-    whole = not any(rank["unrecorded"] for rank in (*one, *other))
+    whole = not any(rank["lacks"] for rank in (*one, *other))
     again = any("[call " in name for _, name in {*a} ^ {*b})  # a network is called more often
     more, unlike = len(taken(one)) != len(taken(other)), again or shape(one) != shape(other)
     skipped = all(SCALE in of and any(each.bad for each in gradients(of)) for of in (a, b))
@@ -408,12 +409,17 @@ def find(one: Training, other: Training, after: int = 0) -> Divergence:
             parting.inexact = parting.step, unequal[0]
         beyond = [each for each in all_
                   if each.distance > each.limit and each[:2] not in harmless]  # fmt: skip
-        if parting.steps > 1 and may_be_kinks(all_, beyond):
-            beyond = [each for each in beyond if each.phase != "grad" or each.distance > MOST]
+        if parting.steps > 1 and may_be_kinks(parting, beyond):
+            let_go = [each for each in beyond if each.phase == "grad" and each.distance <= MOST]
+            parting.kinks = max([each.distance for each in let_go], default=parting.kinks)
+            beyond = [each for each in beyond if each not in let_go]
         if parts(beyond, all_):
             first = beyond[0]  # rounding grows from step to step, but not in inputs and options
-            reached = first.phase not in ("input", *OPTIONS) and first.distance < 1
-            parting.beyond, parting.grown = beyond, reached and GROWTH * before > MOST
+            grows = first.phase not in ("input", *OPTIONS) and first.distance < 1
+            usual = max(unit((each.one, each.other)) for each in all_)
+            explains = before > usual or first.distance <= GROWTH * before
+            parting.beyond = beyond
+            parting.grown = grows and explains and GROWTH * before > MOST
             return parting
         told = [each for each in (parting.harmless, *beyond) if each]
         parting.harmless = min(told, key=lambda each: each.phase == "buffer", default=None)
@@ -425,14 +431,11 @@ def find(one: Training, other: Training, after: int = 0) -> Divergence:
     return parting
 
 
-def may_be_kinks(all_: Sequence[Difference], beyond: Sequence[Difference]) -> bool:
+def may_be_kinks(parting: Divergence, beyond: Sequence[Difference]) -> bool:
     """Whether gradients are apart, without a loss, a factor or zeros that tell of a mistake."""
-    grads = [each for each in all_ if each.phase == "grad"]
-    mine = {each.name: each.one for each in grads if each.one}
-    theirs = {each.name: each.other for each in grads if each.other}
     zero = any(not of.square for each in beyond if each.phase == "grad" for of in each.sides)
     lossy = any(each.phase == "loss" for each in beyond)
-    return not lossy and not zero and factor(mine, theirs) is None
+    return not lossy and not zero and factor(*parting.entries("grad")) is None
 
 
 def factor(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> float | None:

@@ -32,6 +32,7 @@ AGREED = 1e-6  # gradients of two ranks that are averaged
 MORE_ZEROS = 0.05  # share of a gradient that is zero in one alone: it has underflowed
 ALIKE = 0.9  # share of examples that two steps have in common if they have the same ones
 SHOWN = 3  # examples
+OUTPUTS = "all compared outputs"
 Told = tuple[str, str]  # a kind, and the clause that says it
 
 
@@ -70,6 +71,8 @@ def sentence(parting: Divergence, also: Iterable[Told]) -> Told:
     if parting.steps > 1:
         exactly = parting.inexact is None or parting.inexact[0] >= parting.step
         how = "bit for bit" if exactly else f"but for rounding ({parting.worst:.0e} at most)"
+        if not exactly and not parting.worst and parting.harmless:
+            how = f"but for {where(parting, parting.harmless)}"
         until = f"Equal {how} up to step {parting.step - 1}. "
     more = f" In the same step, {'; '.join(said for _, said in also)}." if also else ""
     return kind, f"{until}At step {parting.step}: {said}.{more}"
@@ -147,13 +150,6 @@ def size(each: Difference) -> str:
     return f"{by} of all gradients" if each.phase == "grad" else by
 
 
-def outputs(parting: Divergence) -> str:
-    """All outputs, or those that unlike numbers of calls let be compared."""
-    known = {each.name for each in parting.last if each.phase == "output"}
-    names = {name for phase, name in table(parting.ranks[0]) if phase == "output"}
-    return "all outputs" if names <= known else "all outputs that can be compared"
-
-
 def unlike(parting: Divergence) -> str:
     """What differs in number, ranks or micro-batches; empty if nothing does."""
     pairs = zip(("ranks", "micro-batches"), *map(shape, parting.ranks), strict=True)
@@ -170,9 +166,9 @@ def explain(parting: Divergence, each: Difference) -> Told:
         number = bad.index(max(bad))
         worse, name = each.sides[number], parting.names[number]
         numbers = f"{worse.bad:,.0f} of {worse.n:,.0f} numbers of {where(parting, each)}"
-        few = f"are not finite in {name}, {min(bad):,.0f} in {parting.names[1 - number]}"
-        skips = ", whose GradScaler skips such a step" * (SCALE in table(parting.ranks[number]))
-        return "not-finite", f"{numbers} ({worse.dtype}) {few}{skips}"
+        skips = " (its GradScaler skips such a step)" * (SCALE in table(parting.ranks[number]))
+        few = f"are not finite in {name}{skips}, {min(bad):,.0f} in {parting.names[1 - number]}"
+        return "not-finite", f"{numbers} ({worse.dtype}) {few}"
     if each.phase in ("output", "loss", "grad") and took_others(parting):
         return of_input(parting, each)
     return OF_PHASE[each.phase](parting, each)
@@ -200,15 +196,19 @@ def of_weights(parting: Divergence, each: Difference) -> Told:
         for tied in (of for of in lacks.first["ties"] if each.name in of):
             one = f"{' and '.join(tied)} are one parameter in {lacks.name} (tied)"
             return "tied", f"{one}, and {len(tied)} parameters in {has}"
-        return "structure", f"{where(parting, each)} is in {has} alone"
+        there = "is in" if parting.steps == 1 else "belongs to a network that is called in"
+        return "structure", f"{where(parting, each)} {there} {has} alone"
     if parting.steps > 1:
-        why = "the optimizer computes something else"
-        return "step", f"{differs(parting, each)}, and nothing before: {why}"
+        before = "nothing before: the optimizer computes something else"
+        if parting.kinks:
+            before = f"before it gradients by at most {100 * parting.kinks:.2g} %"
+        return "step", f"{differs(parting, each)}, and {before}"
     differ = sum(other.phase == "param" for other in parting.beyond)
     count = f"{differ} of {len(parting.entries('param')[0])}, first {each.name}"
     if parting.after:
         return "weights", f"weights are not restored: {count}"
-    why = "another seed, or none, before the network is made, or others are loaded"
+    why = "another seed, or none, before the network is made, layers in another order, or others "
+    why += "are loaded"
     return "initial-weights", f"weights differ from the start: {count}: {why}"
 
 
@@ -224,12 +224,12 @@ def of_input(parting: Divergence, each: Difference) -> Told:
     if len(mine) != len(theirs):
         numbers = parting.both(len(mine), len(theirs))
         return "batch", f"the examples of a step are {numbers}"
+    indexed = bool(parting.ranks[0][0]["data"])  # else nothing but their values is known
     if common(mine, theirs) > ALIKE:
         states = " and ".join(drawn_otherwise(parting, "rng"))
-        numbers = unlike(parting)
-        why = f": the random state of {states} differs" if states else ""
-        why = why or (f": random numbers are others where {numbers}" if numbers else "")
-        return "augmentation", f"the examples are the same, but {differs(parting, each)}{why}"
+        same = f"the {'indices' if indexed else 'examples'} are the same"
+        too = f"; the random state of {states} differs, too" if states else ""
+        return "augmentation", f"{same}, but {differs(parting, each)}{too}"
     if parting.after and (step := begins(parting.one.steps, theirs)):
         lost = "the position in the data was not restored"
         return "position", f"{b} goes on with the examples of {a}'s step {step}: {lost}"
@@ -239,15 +239,12 @@ def of_input(parting: Divergence, each: Difference) -> Told:
         why = "its order is the same in each epoch"
         why += " (sampler.set_epoch is not called)" * (len(parting.ranks[name == b]) > 1)
         return "epoch", f"{name} takes the examples of its step {step} again: {why}"
-    indexed = bool(parting.ranks[0][0]["data"])  # else nothing but their values is known
-    if not indexed and not common(mine, theirs):
+    if not indexed:
         return "order", f"{differs(parting, each)}: other examples, or other values of the same"
     pairs = (mine, theirs), (theirs, mine)
     lone = [[each for each in own if each not in others] for own, others in pairs]
-    said = f"{len(lone[0])} of {counted(len(mine), 'example')} are others"
-    if indexed:
-        said += f": {parting.both(*(', '.join(of[:SHOWN]) for of in lone))}"
-    return "order", said
+    shown = parting.both(*(", ".join(of[:SHOWN]) for of in lone))
+    return "order", f"{len(lone[0])} of {counted(len(mine), 'example')} are others: {shown}"
 
 
 def common(one: Sequence[str], other: Sequence[str]) -> float:
@@ -263,15 +260,15 @@ def begins(steps: Sequence[Sequence[Rank]], these: Sequence[str]) -> int | None:
 
 
 def drawn_otherwise(parting: Divergence, *at: str) -> dict[str, int]:
-    """The random states that differ and that somebody has drawn from, and on which rank first.
+    """The random states that differ, as both were seeded alike, and on which rank first.
 
     at: "rng" is the step's first forward pass, "after" its end.
     """
-    born, found = parting.one.first["born"], dict[str, int]()
+    found = dict[str, int]()
     for number, (mine, theirs) in enumerate(zip(*parting.ranks, strict=False)):
         for when in at:
             for name in mine[when].keys() & theirs[when].keys():
-                if mine[when][name] not in (theirs[when][name], born.get(name)):
+                if mine[when][name] != theirs[when][name]:
                     found.setdefault(name, number)
     return dict(sorted(found.items()))
 
@@ -285,12 +282,16 @@ def of_module(parting: Divergence, each: Difference) -> Told:
     if "BatchNorm" in module(parting, each) and numbers:
         why = "and it takes mean and variance over each, as is expected"
         return "batchnorm", f"{said}: {numbers}, {why}"
-    drew = {name for ranks in parting.ranks for rank in ranks for name in rank["drew"]}
+    drew = [{name for rank in ranks for name in rank["drew"]} for ranks in parting.ranks]
+    drawn_for = {*drew[0], *drew[1]}
     compared = {other.name for other in parting.last if other.phase == "output"} - {each.name}
     before = (name for ranks in parting.ranks for name in outputs_until(ranks, each.name))
-    if drawn := next((name for name in before if name in drew and name not in compared), None):
+    if drawn := next((name for name in before if name in drawn_for and name not in compared), None):
         of = "it" if drawn == each.name else drawn
         random = f"{said} by random numbers that are drawn for {of}"
+        if not all(drew):
+            lacks = parting.names[bool(drew[0])]
+            return "dropout", f"{random}, and {lacks} draws none: no dropout there, or eval()"
         if numbers:
             return "dropout", f"{random}: others where {numbers}, as is expected"
         if states := drawn_otherwise(parting, "rng", "after"):  # a compiler draws others from one
@@ -298,7 +299,7 @@ def of_module(parting: Divergence, each: Difference) -> Told:
             if number := min(states.values()):
                 random += f" on rank {number}, so ranks are seeded otherwise"
             return "dropout", random
-    return "module", f"{said}, and {outputs(parting)} before are equal"
+    return "module", f"{said}, and {OUTPUTS} before are equal"
 
 
 def outputs_until(ranks: Sequence[Rank], name: str) -> list[str]:
@@ -352,10 +353,11 @@ def of_gradients(parting: Divergence, each: Difference) -> Told:
                 return kind, said
     said, numbers = differs(parting, each), unlike(parting)
     if not numbers:
-        return "function", f"{said}, and {outputs(parting)} before are equal"
-    said = f"{outputs(parting)} are equal, but {said}, and gradients by no one factor: {numbers}"
+        return "function", f"{said}, and {OUTPUTS} before are equal"
+    said = f"{OUTPUTS} are equal, but {said}, and gradients by no one factor: {numbers}"
     if each.phase == "loss":
-        why = "a mean of means over unequal numbers of tokens does that"
+        why = "a mean of means over unequal numbers of tokens can do that, or a loss that compares "
+        why += "examples"
         return "weights-of-examples", f"{said}, and {why}"
     why = "not averaged, or a clip, a hook or a gather acts on those of each alone"
     return "function", f"{said}; the loss is equal, so gradients are {why}"
@@ -377,15 +379,18 @@ def of_factor(parting: Divergence, ratio: float, of_loss: float | None) -> Told:
     what = f"in {this} {'the loss is' if by_loss else 'gradients are'} {times:.3g} times as large"
     (ranks, micro), scale = shape(big), table(big).get(SCALE)
     once, left = "and does not divide by their number", "that is its GradScaler's scale"
+    rows = len(examples(big[0]))
     for kind, n, why in (
         ("accumulation", micro * by_loss, f"{this} adds up {micro} micro-batches {once}"),
         ("sum-over-ranks", ranks, f"{this} adds up over {ranks} ranks {once}"),
+        ("sum-over-examples", rows * by_loss, f"{this} adds up over {rows} examples {once}"),
         ("not-unscaled", scale.total if scale else 0, f"{left}, so they are not unscaled"),
         *(("divided-twice", n, f"{that} divides by {n} once too often") for n in shape(small)),
     ):
         if is_near(n, times):
             return kind, f"{what} as in {that}: {why}"
-    return "factor", f"{what} as in {that}, by one factor for all gradients"
+    clips = ", as a clip does" * (of_loss is None)
+    return "factor", f"{what} as in {that}, by one factor for all gradients{clips}"
 
 
 OF_PHASE = {

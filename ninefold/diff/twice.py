@@ -16,7 +16,7 @@ SOURCES = {
     "torch": "torch.manual_seed(0), before the network is made",
     "numpy": "numpy.random.seed(0) first",
     "random": "random.seed(0) first",
-    "default_rng": "a seed for each numpy.random.default_rng()",
+    "default_rng": "a seed for each numpy.random.default_rng(), SeedSequence() and seed()",
     "hash": "PYTHONHASHSEED=0 in front of python (or sort what a set holds)",
     "deterministic": "CUBLAS_WORKSPACE_CONFIG=:4096:8 in front of python, and "
     "torch.use_deterministic_algorithms(True, warn_only=True)",
@@ -67,7 +67,7 @@ def possible(parting: Divergence) -> list[str]:
     """The sources of chance that may set two starts apart, the likely ones first."""
     evidence = {source: differs(source, parting) for source in ("numpy", "random")}
     evidence["torch"] = differs("torch", parting) or differs("cuda", parting)
-    evidence["default_rng"] = bool(parting.one.first["born"].get("default_rng"))
+    evidence["default_rng"] = "numpy" in parting.one.first["rng"]  # in workers no draw is seen
     return [source for source in SOURCES if evidence.get(source, True)]
 
 

@@ -41,7 +41,7 @@ def training(name: str, *losses: float, index: int = 0) -> Training:
         ]
         rank = {"micro": 1, "entries": entries, "examples": [["the network", [1.0]]]}
         rank |= {"data": [["Rows", [index]]], "rng": {}, "unrecorded": None, "rank": 0}
-        steps.append([{**rank, "ties": [], "modules": {}, "born": {}, "drew": []}])
+        steps.append([{**rank, "ties": [], "modules": {}, "born": {}, "drew": [], "lacks": False}])
     return Training(name, steps)
 
 

@@ -61,7 +61,15 @@ def test_entries_add_up_over_examples_and_are_apart_by_the_error_of_elements(ent
 
 def training(name: str, *steps: dict[str, float], dtype: str = "float32") -> Training:
     """Steps of numbers, by phase and name: `grad a`. zeros: the share of each that is zero."""
-    nothing = {"data": [], "examples": [], "ties": [], "modules": {}, "born": {}, "drew": []}
+    nothing = {
+        "lacks": False,
+        "data": [],
+        "examples": [],
+        "ties": [],
+        "modules": {},
+        "born": {},
+        "drew": [],
+    }
     random = {"rng": {"torch": name}, "after": {"torch": f"{name} later"}}
     made = []
     for step in steps:
@@ -98,6 +106,39 @@ def test_no_rounding_explains_another_learning_rate() -> None:
     assert (found["kind"], found["step"]) == ("learning-rate", 2)
 
 
+def test_rounding_hides_what_it_may_have_grown_to_and_no_mistake_that_is_larger() -> None:
+    def steps(name: str, *values: float) -> Training:
+        each = (
+            {"output x": x, "loss loss": loss} for x, loss in zip((1.0, 1.0), values, strict=True)
+        )
+        return training(name, *each, dtype="bfloat16")
+
+    a, b = steps("A", 1.0, 1.0), steps("B", 1.01, 1.1)
+    assert "rounding has grown" in answer(find(a, b))["text"]
+    found = answer(find(a, steps("B", 1.01, 4.0)))
+    assert (found["kind"], found["step"]) == ("function", 2)
+
+
+def test_gradients_that_were_let_go_are_told_where_weights_part_after_them() -> None:
+    def steps(name: str, bend: float, weight: float) -> Training:
+        equal = {"loss loss": 1.0, "grad b": 1.0}
+        last = {**equal, "param a": weight, "grad a": 1.0}
+        return training(name, last | {"param a": 1.0}, {**equal, "grad a": bend}, last)
+
+    found = answer(find(steps("A", 1.0, 1.0), steps("B", 1.02, 1.1)))
+    assert found["kind"] == "step"
+    assert "differs by 9" in found["text"]
+    assert found["text"].endswith(", and before it gradients by at most 1.4 %.")
+
+
+def test_a_loss_that_adds_up_over_its_examples_is_told() -> None:
+    one, other = (training(name, {"loss loss": x, "grad a": x}) for name, x in (("A", 1), ("B", 8)))
+    one.first["examples"] = other.first["examples"] = [["net", [float(n) for n in range(8)]]]
+    found = answer(find(one, other))
+    assert found["kind"] == "sum-over-examples"
+    assert found["text"].endswith("B adds up over 8 examples and does not divide by their number.")
+
+
 # Each by its own factor, by one, and divided.
 @pytest.mark.parametrize("clipped", [(0.9, 0.6), (1.1, 0.55), (1.0, 0.5)])
 def test_a_loss_that_is_not_divided_is_told_though_its_gradients_are_clipped(clipped) -> None:
@@ -131,6 +172,16 @@ def test_a_frozen_weight_in_one_optimizer_alone_changes_no_training() -> None:
     assert answer(find(one, other))["kind"] == "not-trained"
 
 
+def test_a_network_that_is_called_in_one_alone_is_told_where_it_has_been_in_both() -> None:
+    def steps(name: str, again: dict[str, float], x: float) -> Training:
+        step = {"param a": 1.0, "param c": 1.0, "loss loss": 1.0, "grad a": 1.0}
+        return training(name, {**step, "output b": x}, {**step, **again})
+
+    found = answer(find(steps("A", {}, 1.0), steps("B", {"param b": 1.0, "loss loss": 2.0}, 2.0)))
+    assert found["text"].startswith("Equal but for the output of b up to step 1. At step 2: the ")
+    assert "b belongs to a network that is called in B alone" in found["text"]
+
+
 def test_most_weights_are_most_of_those_that_are_trained() -> None:
     def steps(name: str, moved: float) -> Training:
         frozen = {f"{phase} {w}": x for w in "bcd" for phase, x in (("param", 1.0), ("grad", 0.0))}
@@ -156,7 +207,7 @@ def test_a_scaler_of_one_training_alone_skips_and_is_told_from_gradients() -> No
     found = answer(find(one, other))
     assert found["kind"] == "not-unscaled", found
     other.first["entries"][0][-1] = numbers(1.0, bad=2.0)
-    assert "whose GradScaler skips such a step" in answer(find(one, other))["text"]
+    assert "in B (its GradScaler skips such a step), 0 in A" in answer(find(one, other))["text"]
 
 
 def test_gradients_of_a_step_that_both_scalers_skip_are_not_compared() -> None:
@@ -268,10 +319,15 @@ def test_dropout_whose_output_cannot_be_compared_explains_what_comes_after_it() 
     assert found["kind"] == "dropout"
     other.first["drew"] = one.first["drew"] = ["later"]
     assert answer(find(one, other))["kind"] == "module"
-    other.first["drew"] = ["drop"]
+    one.first["drew"], other.first["drew"] = ["later"], ["drop"]
     found = answer(find(one, other))
     assert (
         "differs by 50 % by random numbers that are drawn for drop: others where" in found["text"]
+    )
+    one.first["drew"] = []
+    assert (
+        "drawn for drop, and A draws none: no dropout there, or eval()"
+        in answer(find(one, other))["text"]
     )
 
 
@@ -303,17 +359,6 @@ def test_a_clip_that_begins_later_and_a_gradient_that_vanishes_are_no_rounding()
     assert answer(find(plain, steps("B", 1.0, 0.0102)))["kind"] == "rounding"
 
 
-def test_no_output_is_said_to_be_equal_that_was_not_compared() -> None:
-    one, other = (
-        training(name, {"output x": x, "loss loss": x}) for name, x in (("A", 1.0), ("B", 2.0))
-    )
-    other.first["micro"] = 4
-    for entry in other.first["entries"]:
-        if entry[1] == "x":
-            entry[-1][0] = 7.0  # another size, as padding makes
-    assert "all outputs that can be compared are equal" in answer(find(one, other))["text"]
-
-
 def test_buffers_that_differ_alone_are_told_and_of_a_resumed_training_named_as_lost() -> None:
     equal = {"input x": 1.0, "output x": 1.0, "loss loss": 1.0}
     one, other = (training("A", {**equal, "buffer mean": mean}) for mean in (1.0, 2.0))
@@ -333,6 +378,9 @@ def test_buffers_that_differ_alone_are_told_and_of_a_resumed_training_named_as_l
 def test_each_source_of_chance_is_tried_that_may_be_one_and_numpy_need_not_be_there() -> None:
     tried = possible(find(training("A", {"param a": 1.0}), training("B", {"param a": 2.0})))
     assert tried == ["torch", "hash", "deterministic", "threads"]
+    a, b = (training(name, {"param a": 1.0}) for name in "AB")
+    a.first["rng"]["numpy"] = b.first["rng"]["numpy"] = 1
+    assert "default_rng" in possible(find(a, b))  # workers draw from it, and are not seen
 
 
 def test_a_mistake_is_named_as_a_sentence_as_data_and_by_the_exit_code(shell: Shell) -> None:
@@ -369,11 +417,36 @@ for _ in range(8):
 """
 
 
-def test_gradients_are_those_of_the_step_that_a_closure_computes(shell: Shell) -> None:
-    (shell.folder / "train.py").write_text(BY_CLOSURE)
+@pytest.mark.parametrize("optimizer", ["Adam", "LBFGS"])
+def test_gradients_are_those_that_the_first_call_of_a_closure_computes(
+    shell: Shell, optimizer: str
+) -> None:
+    (shell.folder / "train.py").write_text(BY_CLOSURE.replace("optim.Adam", f"optim.{optimizer}"))
     lines = (f"{PYTHON} train.py {how}" for how in ("whole", "detached"))
     done = shell.run("-m", "ninefold", "diff", "--steps=3", *lines, code=0)
     assert "At step 1: 2 of 4 parameters, first first.weight, have a gradient in A" in done.stdout
+
+
+BY_VMAP = """
+import sys, torch
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 1))
+net[0].requires_grad_(sys.argv[1] == "all")
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+tasks = torch.randn(4, 16, 8)
+while True:
+    optimizer.zero_grad()
+    torch.func.vmap(lambda x: net(x).square().mean())(tasks).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_gradients_are_compared_where_vmap_hides_what_layers_compute(shell: Shell) -> None:
+    (shell.folder / "train.py").write_text(BY_VMAP)
+    lines = (f"{PYTHON} train.py {how}" for how in ("all", "head"))
+    done = shell.run("-m", "ninefold", "diff", "--steps=3", *lines, code=0)
+    assert "At step 1: 2 of 4 parameters, first 0.weight, have a gradient in A" in done.stdout
+    assert "Not all could be recorded in A: RuntimeError: tensors of vmap" in done.stdout
 
 
 BY_FUNCTIONS = """
@@ -409,7 +482,7 @@ def test_dropout_by_a_function_is_told_from_a_module_that_computes_something_els
     assert "% by random numbers that are drawn for it: others where micro-batches" in done.stdout
     assert "Behind that, with no dropout in both: nothing differs up to step 3" in done.stdout
     done = shell.run(*command, f"{PYTHON} train.py 1 1.1", code=0)
-    assert done.stdout.endswith("%, and all outputs before are equal.\n")
+    assert done.stdout.endswith("%, and all compared outputs before are equal.\n")
 
 
 IN_GROUPS = """
@@ -453,7 +526,7 @@ for _ in range(5):
     [
         (
             "1.1 plain",
-            "At step 1: the output of act[call 2] (ReLU) differs by 8.",
+            "At step 1: the output of act[call 2] (ReLU) differs by ",
         ),
         (
             "1.0 scaled",
@@ -755,7 +828,7 @@ def test_batches_of_an_evaluation_are_no_examples_of_a_step(shell: Shell) -> Non
     (shell.folder / "train.py").write_text(EVALUATED)
     lines = (f"{PYTHON} train.py {shift}" for shift in (0, 1))
     done = shell.run("-m", "ninefold", "diff", "--only", "--steps=2", *lines, code=0)
-    assert done.stdout.startswith("At step 1: the examples are the same, but the input of the net")
+    assert done.stdout.startswith("At step 1: the indices are the same, but the input of the net")
 
 
 def test_a_module_that_is_first_called_later_has_its_class() -> None:

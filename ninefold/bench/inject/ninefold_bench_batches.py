@@ -7,7 +7,7 @@ gets, over all its calls in a step, is their number: with micro-batches, and in 
 import functools
 import weakref
 
-from ninefold_bench_calls import is_compiled
+from ninefold_bench_calls import is_compiled, is_transformed
 from ninefold_bench_precision import autocast_dtype
 
 AVERAGING = {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine"}
@@ -72,7 +72,7 @@ class Batches:
         """
         flat = [one for each in values for one in (each.values() if type(each) is dict else [each])]
         tensors = [each for each in flat if isinstance(each, torch.Tensor) and each.dim()]
-        if not tensors or type(tensors[0].size(0)) is not int:
+        if not tensors or type(tensors[0].size(0)) is not int or is_transformed(tensors[0]):
             return
         first, network, self.waiting = tensors[0], self.waiting, None
         state = sum(weight._version for weight in network.parameters())

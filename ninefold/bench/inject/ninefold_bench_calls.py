@@ -127,5 +127,11 @@ def is_in_backward():
     return task is not None and task() != -1
 
 
+def is_transformed(tensor):
+    """Whether vmap or a grad transform hides dimensions and values of a tensor."""
+    functorch = getattr(sys.modules["torch"]._C, "_functorch", None)
+    return bool(functorch and functorch.is_functorch_wrapped_tensor(tensor))
+
+
 def is_compiled(module):
     return hasattr(module, "_orig_mod") or bool(getattr(module, "_compiled_call_impl", None))

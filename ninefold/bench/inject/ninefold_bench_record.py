@@ -13,7 +13,7 @@ import zlib
 from _thread import get_ident
 from collections import deque
 
-from ninefold_bench_calls import is_in_backward
+from ninefold_bench_calls import is_in_backward, is_transformed
 from ninefold_bench_devices import capturing
 from ninefold_bench_hook import ENVIRONMENT, OPTIMIZER, RECORD, SOCKET, group, steps_around
 
@@ -30,7 +30,7 @@ with open(ENVIRONMENT[RECORD], encoding="utf-8") as wanted:
     ASKED = json.load(wanted)
 # The order of another training's data, by loader: what is left of it.
 STREAMS = {name: deque(order) for name, order in ASKED["replay"].items()}
-BORN = {}  # checksums of random states at the start, and how often default_rng() had no seed
+BORN = {}  # checksums of random states at the start
 
 
 def loaded(module, calls):
@@ -60,15 +60,8 @@ def seed(module, name, fixed):
     """Seed one library's numbers, before the command draws any, if that is asked for."""
     if name in fixed:
         (sys.modules["torch"].manual_seed if name == "torch" else module.seed)(0)
-    if name == "numpy":
-        make = module.default_rng
-
-        @functools.wraps(make)
-        def made(seed=None):
-            BORN["default_rng"] = BORN.get("default_rng", 0) + (seed is None)
-            return make(0 if seed is None and "default_rng" in fixed else seed)
-
-        module.default_rng = made
+    if name == "numpy" and "default_rng" in fixed:  # what it takes where no seed is given
+        sys.modules["numpy.random.bit_generator"].randbits = lambda bits: 0
     BORN[name] = states()[name]
 
 
@@ -77,7 +70,8 @@ def states():
     numpy, torch = sys.modules.get("numpy.random"), sys.modules.get("torch")
     found = {"random": repr(sys.modules["random"].getstate()).encode()}
     if hasattr(numpy, "get_state"):
-        found["numpy"] = repr(numpy.get_state()).encode()
+        _, numbers, *rest = numpy.get_state()  # its repr would take a millisecond
+        found["numpy"] = repr(rest).encode() + numbers.tobytes()
     if hasattr(torch, "get_rng_state"):
         found["torch"] = bytes(torch.get_rng_state().tolist())
         if torch.cuda.is_initialized():
@@ -124,12 +118,14 @@ def quiet(method):
                 method(self, *arguments)
         except Exception as error:
             self.unrecorded = self.unrecorded or f"{type(error).__name__}: {error}"[:200]
+            self.lacks |= method.__name__ != "after"
 
     return call
 
 
 class Recorder:
-    """The steps of this process. unrecorded: the first error of recording.
+    """The steps of this process. unrecorded: the first error of recording. lacks: whether weights,
+    inputs or gradients are not all recorded.
 
     entries: [phase, name, dtype, rows, six numbers] of the step under way. gradients: whether they
     were on when recording began. depth: of the call of a network that is under way; a network is an
@@ -143,6 +139,7 @@ class Recorder:
 
     def __init__(self):
         self.calls, self.thread, self.ended, self.unrecorded = None, get_ident(), False, None
+        self.lacks = False
         self.depth, self.on, self.networks, self.names = None, False, {}, {}
         self.count, self.loading, self.file, self.table = 0, 0, None, {}
         self.modules, self.ties = {}, []
@@ -152,6 +149,7 @@ class Recorder:
     def begin(self):
         self.entries, self.data, self.examples, self.entered = [], [], [], set()
         self.micro, self.begun, self.rng, self.scale = 0, 0, None, None
+        self.repeats = False
         self.state, self.drew, self.again = None, [], {}
 
     def end(self):
@@ -167,7 +165,7 @@ class Recorder:
 
     def is_apart(self):
         """Whether calls are no part of a forward pass."""
-        return self.loading or is_in_backward()
+        return self.loading or self.repeats or is_in_backward()
 
     @quiet
     def before(self, module, arguments, keywords, outermost):
@@ -180,7 +178,8 @@ class Recorder:
             return
         self.enter(module)
         for place, (name, tensor) in enumerate(self.named([arguments, keywords], module)):
-            if tensor.grad_fn is None and tensor.dim():  # else another network has made it
+            made = tensor.grad_fn is not None  # by another network
+            if not made and tensor.dim() and not is_transformed(tensor):
                 own = self.note("input", name, tensor, by_example=True)
                 if not place:
                     self.examples.append([self.names[id(module)], own])
@@ -259,10 +258,9 @@ class Recorder:
     def numbers(self, device):
         """The table of normal numbers on a device."""
         if device not in self.table:
-            torch = sys.modules["torch"]
-            draws = torch.Generator().manual_seed(9)
-            made = torch.randn(TABLE, generator=draws, dtype=torch.float64, device="cpu")
-            self.table[device] = made.to(device)
+            torch, draw = sys.modules["torch"], sys.modules["random"].Random(9).gauss
+            made = [draw(0.0, 1.0) for _ in range(TABLE)]  # not torch's: vmap lets it draw none
+            self.table[device] = torch.tensor(made, dtype=torch.float64, device="cpu").to(device)
         return self.table[device]
 
     def note(self, phase, name, tensor, by_example=False):
@@ -327,12 +325,12 @@ class Recorder:
             return backward(tensors, *arguments, **keywords)
 
         torch.autograd.backward = noted
-        module.register_optimizer_step_pre_hook(lambda optimizer, *_: self.step_begins(optimizer))
+        module.register_optimizer_step_pre_hook(self.before_step)
         module.register_optimizer_step_post_hook(lambda optimizer, *_: self.step_ends(optimizer))
 
     @quiet
     def backward_begins(self, tensors):
-        if not is_in_backward():
+        if not self.is_apart():
             for tensor in tensors_in(tensors):
                 self.note("loss", "loss", tensor.sum())
             self.micro += 1
@@ -370,6 +368,32 @@ class Recorder:
 
     # Steps.
 
+    def before_step(self, optimizer, arguments, keywords):
+        """A step begins; of a closure that it takes, the first call is recorded alone."""
+        self.step_begins(optimizer)
+        by_place = len(arguments) > 1  # behind the optimizer
+        closure = arguments[1] if by_place else keywords.get("closure")
+        if self.ended or not callable(closure):
+            return None
+
+        def call():
+            found = closure()
+            self.closure_ends(optimizer)
+            return found
+
+        if by_place:
+            return (optimizer, call, *arguments[2:]), keywords
+        return arguments, {**keywords, "closure": call}
+
+    @quiet
+    def closure_ends(self, optimizer):
+        if steps_around() > 1:
+            return
+        if self.micro > self.begun and not self.repeats:  # it has computed the gradients
+            self.entries = [each for each in self.entries if each[0] != "grad"]
+            self.note_gradients(optimizer)
+        self.repeats = True
+
     @quiet
     def step_begins(self, optimizer):
         if steps_around() > 1:
@@ -377,7 +401,7 @@ class Recorder:
         for network, prefix in self.networks.values():
             for path, weight in network.named_parameters():  # FSDP2 has others in an evaluation
                 self.names.setdefault(id(weight), prefix + path)
-        self.begun = self.micro
+        self.begun, self.repeats = self.micro, False
         if self.scale is not None:
             self.note("scale", "scale", self.scale)
         groups = [dict(numbers_in(group)) for group in optimizer.param_groups]
@@ -405,7 +429,7 @@ class Recorder:
             given = weight.grad
             if is_part(weight):
                 why = "weights are in parts (FullyShardedDataParallel)"
-                self.unrecorded = self.unrecorded or why
+                self.unrecorded, self.lacks = self.unrecorded or why, True
             else:
                 self.note("grad", name, given if given is None or scale is None else given / scale)
 
@@ -413,9 +437,6 @@ class Recorder:
     def step_ends(self, optimizer):
         if steps_around() > 1:
             return
-        if self.micro > self.begun:  # it has called a closure, which computed the gradients
-            self.entries = [each for each in self.entries if each[0] != "grad"]
-            self.note_gradients(optimizer)
         self.count += 1
         ranks = group()
         found = {
@@ -428,6 +449,7 @@ class Recorder:
             "after": states(),
             "drew": self.drew,
             "unrecorded": self.unrecorded,
+            "lacks": self.lacks,
             "ties": self.ties,
             "modules": self.modules,
             "born": BORN,
@@ -524,8 +546,7 @@ def readable(tensor, whole=False):
     whole: of a DTensor all parts, which all ranks call this for.
     """
     torch, tensor = sys.modules["torch"], tensor.detach()
-    transformed = getattr(torch._C._functorch, "is_functorch_wrapped_tensor", None)
-    if transformed and transformed(tensor):
+    if is_transformed(tensor):
         raise RuntimeError("tensors of vmap and grad transforms have no values of their own")
     if hasattr(tensor, "to_local"):
         tensor = tensor.full_tensor() if whole else tensor.to_local()

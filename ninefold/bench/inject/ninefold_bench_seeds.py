@@ -70,6 +70,8 @@ def move_seeds(module):
         module.manual_seed_all(NUMBER)  # once a GPU is used
     else:
         module.seed(NUMBER)
+    if module.__name__ == "numpy.random":  # what it takes where no seed is given
+        sys.modules["numpy.random.bit_generator"].randbits = lambda bits: new_seed()
     for name in ("seed", "manual_seed", "manual_seed_all", "default_rng"):
         if hasattr(module, name) and not (name == "seed" and module.__name__.startswith("torch")):
             limit = 2**32 if module.__name__ == "numpy.random" and name == "seed" else None
