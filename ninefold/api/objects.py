@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Number
 from pathlib import Path
 from typing import Any
 
@@ -304,7 +305,7 @@ def _dataset(
         return found, {**keys, "dataset.resident": "false"}  # which would leave out the loading
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
         data = data.tensors
-    if isinstance(data, tuple) and len(data) == 2 and all(map(_is_array, data)):
+    if _is_pair(data):
         data = tuple(each if isinstance(each, Tensor) else np.asanyarray(each) for each in data)
         if any(str(array.dtype).endswith("float64") for array in data) and not collated:
             notes.append(f"The float64 numbers of {name} are taken as float32.")
@@ -333,8 +334,8 @@ def _collated_too(test: Any, train: Collating) -> Collating:
     """A test set beside a training set with a collate_fn, which is its own too without a loader."""
     if isinstance(test, DataLoader):
         return Collating(test.dataset, test.collate_fn)
-    if isinstance(test, tuple):  # a pair of arrays
-        test = TensorDataset(*map(torch.as_tensor, test))
+    if _is_pair(test):
+        test = TensorDataset(*map(_as_tensor, test))
     return Collating(test, train.collate)
 
 
@@ -388,14 +389,17 @@ def _pair(name: str, inputs: Any, targets: Any) -> Pair:
         allowed = "as many of both, at least one, are needed"
         raise ConfigError(name, counted(inputs, "input"), wrong, allowed, "correct them")
     try:
-        both = (x if isinstance(x, Tensor) else np.ascontiguousarray(x) for x in (inputs, targets))
-        plain = [in_network_dtype(torch.as_tensor(array)).numpy() for array in both]
+        plain = [in_network_dtype(_as_tensor(array)).numpy() for array in (inputs, targets)]
     except (TypeError, ValueError) as error:  # text, sparse, another byte order
         wrong = f"plain tensors do not hold them ({error})"
         allowed = "integers, booleans and floats are allowed"
         do = "convert them, such as classes to their numbers"
         raise ConfigError(name, "arrays", wrong, allowed, do) from error
     return Pair(*plain)
+
+
+def _as_tensor(array: Any) -> Tensor:
+    return array if isinstance(array, Tensor) else torch.as_tensor(np.ascontiguousarray(array))
 
 
 def _has_items(value: Any) -> bool:
@@ -415,6 +419,18 @@ def _rows(value: Any) -> int:
     if isinstance(value, tuple | list):
         return min(map(_rows, value), default=0)
     return len(value) if _is_array(value) else 0
+
+
+def _is_pair(value: Any) -> bool:
+    """Whether it is a tuple of two arrays, of which one may be a list of numbers."""
+    if not isinstance(value, tuple) or len(value) != 2:
+        return False
+    return any(map(_is_array, value)) and all(map(_is_column, value))
+
+
+def _is_column(value: Any) -> bool:
+    numbers = isinstance(value, list) and all(isinstance(each, Number) for each in value)
+    return numbers or _is_array(value)
 
 
 def _is_array(value: Any) -> bool:

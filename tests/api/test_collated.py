@@ -315,6 +315,19 @@ def test_each_process_collates_its_own_part_of_a_batch(tmp_path: Path) -> None:
             assert all(map(torch.equal, batch[0].value, wanted))
 
 
+class Frame:
+    """A table that is no array but can be made one, as a DataFrame."""
+
+    def __init__(self, values: Tensor) -> None:
+        self.values, self.ndim = values, values.ndim
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __array__(self, *given: Any, **named: Any) -> Any:
+        return self.values.numpy()
+
+
 def test_what_cannot_be_used_is_refused_in_a_line(tmp_path: Path) -> None:
     def broken(items: list[Any]) -> Any:
         raise ValueError("ragged")
@@ -335,6 +348,7 @@ def test_what_cannot_be_used_is_refused_in_a_line(tmp_path: Path) -> None:
 
 
 PAIR = torch.arange(12).reshape(4, 3), torch.tensor([0, 1, 2, 0])
+FRAMES = tuple(map(Frame, PAIR))
 
 
 @pytest.mark.parametrize(
@@ -346,6 +360,7 @@ PAIR = torch.arange(12).reshape(4, 3), torch.tensor([0, 1, 2, 0])
         (Texts, padded),
         (TensorDataset(*PAIR), padded),
         (PAIR, padded),
+        (FRAMES, padded),
     ],
 )
 def test_a_test_set_is_collated_by_its_own_loader_and_else_as_the_training_set(
@@ -355,7 +370,7 @@ def test_a_test_set_is_collated_by_its_own_loader_and_else_as_the_training_set(
     _, dataset, _ = parts(tmp_path, Classes, loader, F.cross_entropy, test=test)
     dataset.prepare()
     items = test.dataset if isinstance(test, DataLoader) else test() if test is Texts else test
-    items = TensorDataset(*PAIR) if items is PAIR else items
+    items = TensorDataset(*PAIR) if isinstance(items, tuple) else items
     rows = np.arange(3)
     (found,) = HostSource(dataset.load("test")).batches([rows], CPU)
     assert all(map(torch.equal, found, collate([items[number] for number in rows.tolist()])))

@@ -201,6 +201,13 @@ def test_options_are_named_after_the_objects_and_never_like_ours() -> None:
     assert pair.parts["dataset"]["train"].inputs.dtype == np.float32
 
 
+@pytest.mark.parametrize("pair", [(X, Y.tolist()), (X[:, 0].tolist(), Y)])
+def test_of_a_pair_of_arrays_one_may_be_a_list_of_numbers(pair: Any) -> None:
+    found = gather(net, pair, LOSS, None, None, None, "adamw", ["time"]).parts["dataset"]["train"]
+    assert np.array_equal(found.inputs, pair[0])
+    assert np.array_equal(found.targets, pair[1])
+
+
 def test_a_stored_job_may_not_name_objects() -> None:
     stored = {"model": {"net": {"_target_": f"{parts.__name__}.network"}}}
     assert dict(unknown(stored)) == {"model.net._target_": "ninefold.api.parts.network"}
