@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ def compare(
     compared = asked_axes(device, parallel, amp)
     objects = gather(model, dataset, loss, test, metric, forward, optimizer, ask)
     objects.notes.extend(left_out(compared) if amp is None else ())
-    place = _new_folder(folder)
+    place = new_folder(folder)
     seeded = f"range(0,{operator.index(seeds)})" if "score" in ask else None
     named = {"batch_size": batch_size, "epochs": epochs, "threads": threads, "seed": seeded}
     try:
@@ -124,6 +125,8 @@ def compare(
     finally:
         if not (place / STUDY).exists():  # nothing can go on with the data
             shutil.rmtree(place / FILE.parent, ignore_errors=True)
+            with suppress(OSError):  # the command has written to it
+                place.rmdir()
 
 
 def as_words(
@@ -161,15 +164,24 @@ def _require_possible() -> None:
         raise ConfigError("launcher", launcher, wrong, allowed, "leave the launcher out")
 
 
-def _new_folder(folder: str | Path | None) -> Path:
-    """A folder in which no comparison is. Raises ConfigError."""
+def new_folder(folder: str | Path | None) -> Path:
+    """A folder in which no comparison is, taken for this one. Raises ConfigError, ResourceError."""
     if folder is None:
-        folder = Path("outputs") / "compare" / time.strftime("%Y-%m-%d_%H-%M-%S")
-        while folder.exists():
-            folder = folder.with_name(f"{folder.name}_")
+        place = Path("outputs") / "compare" / time.strftime("%Y-%m-%d_%H-%M-%S")
+        while not _take(place):
+            place = place.with_name(f"{place.name}_")
+        return place
     place = Path(folder)
-    if any((place / name).exists() for name in (FILE, FILE.with_name(capsule.ARRAYS), STUDY)):
+    if (place / STUDY).exists() or not _take(place):
         wrong = "it holds a comparison already"
         do = "name another, or read that one with ninefold.Answer(FOLDER)"
         raise ConfigError("folder", place, wrong, "a new folder is needed", do)
     return place
+
+
+def _take(place: Path) -> bool:
+    """Make the folder of objects, which only one comparison can; return whether this one did."""
+    with needing_room(place), suppress(FileExistsError):
+        (place / FILE.parent).mkdir(mode=0o700, parents=True)
+        return True
+    return False

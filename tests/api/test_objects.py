@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from torch.utils.data import (
 
 import ninefold
 from ninefold.api import FILE, parts
+from ninefold.api.compare import new_folder
 from ninefold.api.objects import gather
 from ninefold.config.untrusted import unknown
 from ninefold.errors import ConfigError, Failure
@@ -149,6 +151,24 @@ def test_it_is_refused_before_anything_is_written(
     with pytest.raises(Failure, match=f"^error: {line}") as refused:
         call()
     assert "\n" not in str(refused.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_comparisons_that_start_together_have_folders_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.strftime", lambda form: "now")
+    assert [new_folder(None).name for _ in range(3)] == ["now", "now_", "now__"]
+    new_folder("mine")
+    with pytest.raises(ConfigError, match="folder=mine: it holds a comparison already; "):
+        new_folder("mine")
+
+
+def test_a_comparison_whose_objects_cannot_be_written_leaves_no_folder(tmp_path: Path) -> None:
+    lock = threading.Lock()
+    with pytest.raises(ConfigError, match="model=function: it cannot be copied"):
+        ninefold.compare(lambda: lock, (X, Y), LOSS, folder=tmp_path / "made")
     assert not list(tmp_path.iterdir())
 
 
