@@ -114,10 +114,10 @@ class Collated:
         """Return it as the only part. Raises ConfigError if there are to be several."""
         if count == 1:
             return (self,)
-        wrong = f"its collate_fn makes one batch, which is asked for in {count} parts"
+        wrong = f"a batch with text, or of a collate_fn, cannot be cut into {count} parts"
         allowed = "each process collates its own examples"
-        do = "leave out parallel=dp and accumulate, or the collate_fn"
-        raise ConfigError("dataset", "DataLoader", wrong, allowed, do)
+        do = "leave out parallel=dp and accumulate, or the text and the collate_fn"
+        raise ConfigError("dataset", self.dtype, wrong, allowed, do)
 
     def _pickled(self) -> bytes:
         from torch import Tensor

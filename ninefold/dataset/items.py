@@ -130,26 +130,21 @@ class Items:
         tree it is a Collated. Raises Failure.
         """
         import torch
-        from torch.utils.data import default_collate
 
         items = []
         for words, number in zip(seeds(seed, epoch, rows), rows.tolist(), strict=True):
             seed_by(words)
             items.append(self._item(number))
-        collate = self.collate or default_collate
         try:
-            value = collate(items[:])
-            if self.collate is None and not self.whole:
-                plain = [dict(part) if isinstance(part, Mapping) else part for part in value]
-                value = each(in_network_dtype, plain)
+            value = self._collated(items[:])
         except Exception as error:
-            raise self._of_collating(collate, items, rows, error) from error
+            raise self._of_collating(items, rows, error) from error
         none = torch.empty(len(items), 0)
         if self.whole:
             tensors = all(isinstance(leaf, torch.Tensor) for leaf in leaves(value))
             if self.collate is None and tensors:
-                return (each(in_network_dtype, value),), none
-            return Collated(items, collate, value), none
+                return (value,), none
+            return Collated(items, self._collated, value), none
         if self.collate is not None:
             return self._pair_of(value, len(items))
         inputs, targets = (*value, none)[:2]
@@ -237,7 +232,7 @@ class Items:
         if not 0 < len(item) <= 2:
             wrong = f"item {number} has {len(item)} values"
             raise self.wrong(wrong, "(input, target) is taken", self.of_mappings)
-        return tuple(item)
+        return tuple(dict(part) if isinstance(part, Mapping) else part for part in item)
 
     def _by_keys(self, number: int, item: Any) -> tuple[Any, ...]:
         """What `keys` name in a mapping, or count in a tuple: a value for each of them.
@@ -291,9 +286,23 @@ class Items:
         do = next(text for kind, text in ADVICE.items() if isinstance(part, kind))
         raise self.wrong(f"{name} is {found}", "tensors, arrays and numbers make a batch", do)
 
-    def _of_collating(
-        self, collate: Callable[..., Any], items: list[Any], rows: Rows, error: Exception
-    ) -> Failure:
+    def _collated(self, items: list[Any]) -> Any:
+        """What the collate_fn returns of items, or without one default_collate.
+
+        Tensors of the latter get a dtype that networks take. Text in a whole batch stays.
+        """
+        if self.collate is not None:
+            return self.collate(items)
+        from torch import Tensor
+        from torch.utils.data import default_collate
+
+        def plain(leaf: Any) -> Any:
+            stays = self.whole and not isinstance(leaf, Tensor)
+            return leaf if stays else in_network_dtype(leaf)
+
+        return each(plain, default_collate(items))
+
+    def _of_collating(self, items: list[Any], rows: Rows, error: Exception) -> Failure:
         """The failure for items that do not make a batch."""
         if self.collate is not None:
             return raised(self.field, self.name, "its collate_fn", error)
@@ -302,7 +311,7 @@ class Items:
             self._stacked(number, item)
             for batch, beside in (([item], ""), ([items[0], item], f" with item {rows[0]}")):
                 try:
-                    collate(batch)
+                    self._collated(batch)
                 except Exception as apart:
                     return self.wrong(
                         f"item {number} makes no batch{beside}",

@@ -277,15 +277,15 @@ def test_batches_are_the_same_with_worker_processes_what_collate_fn_draws_includ
 class Named(Texts):
     def __getitem__(self, number: int) -> Any:
         words, label = super().__getitem__(number)
-        return {"words": words[:3], "label": label, "name": f"text {number}"}
+        return {"words": words[:3], "pair": (label, float(label)), "name": f"text {number}"}
 
 
 class Scaled(Named):
     """Without strings: a tree of tensors, which parallel=dp and accumulate can cut."""
 
     def __getitem__(self, number: int) -> Any:
-        words, label, _ = super().__getitem__(number).values()
-        return {"words": words, "pair": (label, float(label))}
+        words, pair, _ = super().__getitem__(number).values()
+        return {"words": words, "pair": pair}
 
 
 @pytest.mark.parametrize("items", [Named(), Scaled()])
@@ -299,6 +299,7 @@ def test_forward_gets_what_a_dataloader_without_collate_fn_gives(
     (given,) = (inputs.value,) if isinstance(inputs, Collated) else inputs
     wanted = default_collate([items[number] for number in rows.tolist()])
     assert given.keys() == wanted.keys()
+    assert given["pair"][1].dtype == torch.float32
     for one, other in zip(leaves(given), leaves(wanted), strict=True):
         assert torch.equal(one, other.to(one.dtype)) if isinstance(one, Tensor) else one == other
     assert isinstance(inputs, Collated) is ("name" in wanted)
@@ -343,8 +344,13 @@ def test_what_cannot_be_used_is_refused_in_a_line(tmp_path: Path) -> None:
         given(1, broken).prepare()
     dataset = given(2, bagged, forward=KINDS["offsets"][2])
     (batch, _), *_ = batches(dataset).epoch(0)
-    with pytest.raises(ConfigError, match=r"in 2 parts; .* parallel=dp and accumulate"):
-        batch.chunk(2)
+    text = parts(tmp_path / "text", Bag, Named(), None, forward=KINDS["offsets"][2])[1]
+    (of_text, _), *_ = batches(text).epoch(0)
+    for one in (batch, of_text):
+        with pytest.raises(ConfigError, match=r"into 2 parts; .* parallel=dp and accumulate"):
+            one.chunk(2)
+    with pytest.raises(ConfigError, match=r"model.input_size=8: what a dataset object returns is"):
+        dataset.preparation(size=8, memory_format=torch.contiguous_format)
 
 
 PAIR = torch.arange(12).reshape(4, 3), torch.tensor([0, 1, 2, 0])

@@ -251,8 +251,8 @@ def like(leaf: Any, rows: int, device: torch.device) -> Tensor:
     """A batch of so many examples as `leaf` has them, without values."""
     if not isinstance(leaf, Tensor):
         wrong = "what its batches hold is not known without values"
-        allowed = "a dataset without one is counted"
-        raise ConfigError("dataset", "collate_fn", wrong, allowed, TAKE_STEPS)
+        allowed = "a dataset without text and a collate_fn is counted"
+        raise ConfigError("dataset", leaf.dtype, wrong, allowed, TAKE_STEPS)
     layout = suggest_memory_format(leaf)
     size = (rows, *leaf.shape[1:])
     return torch.empty(size, dtype=leaf.dtype, device=device, memory_format=layout)

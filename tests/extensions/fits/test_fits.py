@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from benchmarks import ours
+from ninefold.dataset.collated import Collated
 from ninefold.engine.parallel.none import Single
 from ninefold.errors import ConfigError
 from ninefold.extensions.fits.__main__ import HEAD, size_of
@@ -191,6 +192,11 @@ def test_a_row_that_cannot_be_counted_leaves_the_others_and_each_model_is_named(
     assert [re.sub(of, r"\1", line) for line in said[:2]] == ["convnet", "mlp"]
     assert lines[: len(said)] == said  # at once, before the figures and what failed
     assert lines[len(said)].startswith("error: compile.mode=default")
+
+
+def test_a_batch_with_text_or_of_a_collate_fn_is_not_counted():
+    with pytest.raises(ConfigError, match=r"^error: dataset=collated: .* without text and a coll"):
+        like(Collated([0, 1], list, ["a", "b"]), 2, torch.device("cpu"))
 
 
 def test_a_row_that_is_refused_is_told_before_any_is_counted(shell):
