@@ -98,7 +98,8 @@ class CallersDataset(Mapped):
             if value:
                 wrong = "what a dataset object returns is not changed"
                 allowed = "only a dataset of ninefold's own is"
-                raise ConfigError(f"dataset.{key}", value, wrong, allowed, "do it in the dataset")
+                field = f"model.input_{key}" if key in ("channels", "size") else f"dataset.{key}"
+                raise ConfigError(field, value, wrong, allowed, "do it in the dataset")
         return AsItIs(layout)
 
     def _items(self, split: Split) -> Items:
