@@ -1,4 +1,4 @@
-"""Runs a command of ninefold in a process of its own, and hands on the events that it tells.
+"""Runs a command of ninefold in a process of its own, and keeps the events that it tells.
 
 The process has a session (setsid) of its own: Ctrl-C, which a notebook sends to all processes of
 its session, reaches it only as `_stop` sends it. Nothing is forked from this process, and no state
@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,17 +31,18 @@ Event = Mapping[str, Any]
 
 @dataclass
 class Ended:
-    """How a command ended: its exit code, and what it told that failed."""
+    """How a command ended: its exit code, what it told that failed, and the rows of `FITS`."""
 
     code: int
     failures: list[Failure] = field(default_factory=list)
+    rows: list[Event] = field(default_factory=list)
 
 
-def run(arguments: Sequence[str], log: Path, heard: Callable[[Event], None], prints: bool) -> Ended:
+def run(arguments: Sequence[str], log: Path, prints: bool) -> Ended:
     """Run Python with these arguments and wait for its end.
 
     arguments: `TRAIN` or `FITS`, and those of the command. log: takes what it prints unless
-    `prints`. heard: called with each event.
+    `prints`.
     Raises KeyboardInterrupt, once the command and all that it started have ended.
     """
     reader, writer = os.pipe()
@@ -64,8 +65,10 @@ def run(arguments: Sequence[str], log: Path, heard: Callable[[Event], None], pri
                 )
         os.close(writer)
         writer = -1
-        failures = [*_failures(reader, heard)]
-        return Ended(process.wait(), failures)
+        events = [*_events(reader)]
+        failures = [KINDS[of["kind"]](*of["parts"]) for of in events if of["event"] == "failure"]
+        rows = [event for event in events if event["event"] == "row"]
+        return Ended(process.wait(), failures, rows)
     except BaseException:
         if process is not None:
             _stop(process)
@@ -86,17 +89,13 @@ def environment() -> dict[str, str]:
     return found
 
 
-def _failures(reader: int, heard: Callable[[Event], None]) -> Iterator[Failure]:
-    """Hand on events until the command has closed its end; yield what failed."""
+def _events(reader: int) -> Iterator[Event]:
+    """What the command tells, until it has closed its end."""
     with os.fdopen(reader, closefd=False) as lines:
         for line in lines:
             if not line.endswith("\n"):
                 return  # it was killed while it told this
-            event = json.loads(line)
-            if event["event"] == "failure":
-                yield KINDS[event["kind"]](*event["parts"])
-            else:
-                heard(event)
+            yield json.loads(line)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ninefold.api import COMMAND, FILE, OPTIONS, capsule
 from ninefold.api.answer import Answer, answered
-from ninefold.api.objects import gather, needing_room
+from ninefold.api.objects import gather, held_on_gpus, needing_room
 from ninefold.default_axes import axes, left_out
 from ninefold.errors import ConfigError
 from ninefold.ranks import started_by
@@ -96,7 +96,7 @@ def compare(
     ask = [part.strip() for word in listed(ask) for part in word.split(",")]
     compared = asked_axes(device, parallel, amp)
     objects = gather(model, dataset, loss, test, metric, forward, optimizer, ask)
-    objects.notes.extend(left_out(compared) if amp is None else ())
+    objects.notes.extend([*held_on_gpus(), *(left_out(compared) if amp is None else ())])
     place = new_folder(folder)
     seeded = f"range(0,{operator.index(seeds)})" if "score" in ask else None
     named = {"batch_size": batch_size, "epochs": epochs, "threads": threads, "seed": seeded}

@@ -10,7 +10,7 @@ from typing import Any
 
 from ninefold.api import OPTIONS, child, running
 from ninefold.api.compare import as_words, asked_axes
-from ninefold.api.objects import gather
+from ninefold.api.objects import gather, held_on_gpus
 from ninefold.api.show import explained
 from ninefold.progress import aligned
 from ninefold.tables import html_table
@@ -59,24 +59,28 @@ def fits(
         }
         options = f"hydra.searchpath=[{as_value(f'file://{place / OPTIONS}')}]"
         words = as_words(chosen, {"batch_size": batch_size, "memory": memory}, overrides)
-        rows = list[Mapping[str, Any]]()
         log = place / running.LOG
-        arguments = [*child.FITS, options, *words]
-        ended = child.run(arguments, log, rows.append, prints=False)
-        if not rows:
-            wrong, do = "the count ended without a figure", "count a smaller network"
-            raise running.without_answer(ended, log, wrong, do)
-        return Fits(rows, [str(explained(each)) for each in ended.failures])
+        ended = child.run([*child.FITS, options, *words], log, prints=False)
+        wrong, do = "the count ended before its last figure", "count a smaller network"
+        ending = running.without_answer(ended, log, wrong, do)
+        if not ended.rows:
+            raise ending
+        failed = [str(explained(each)) for each in ended.failures]
+        if ended.code and not failed:  # it was killed before it told any
+            failed.append(str(ending))
+        return Fits(ended.rows, failed, held_on_gpus() if memory is None else [])
 
 
 class Fits:
     """What a training step of each configuration holds in memory, and the largest batch that fits.
 
-    failed: an error line for each configuration without a row.
+    failed: an error line for each configuration without a row, or one if the count was killed.
     """
 
-    def __init__(self, told: Sequence[Mapping[str, Any]], failed: Sequence[str]) -> None:
-        self._told, self.failed = told, failed
+    def __init__(
+        self, told: Sequence[Mapping[str, Any]], failed: Sequence[str], notes: Sequence[str]
+    ) -> None:
+        self._told, self.failed, self._notes = told, failed, notes
         self._header = [*told[0]["line"]]
         self._lines = [[*row["line"].values()] for row in told]
 
@@ -89,8 +93,8 @@ class Fits:
         return [{k: v for k, v in row.items() if k not in ("event", "line")} for row in self._told]
 
     def __repr__(self) -> str:
-        return "\n".join([*aligned([self._header, *self._lines]), *self.failed])
+        return "\n".join([*aligned([self._header, *self._lines]), *self.failed, *self._notes])
 
     def _repr_html_(self) -> str:
-        failed = "".join(f"<p>{escape(line)}</p>" for line in self.failed)
-        return f"{html_table(self._header, self._lines)}{failed}"
+        below = "".join(f"<p>{escape(line)}</p>" for line in (*self.failed, *self._notes))
+        return f"{html_table(self._header, self._lines)}{below}"

@@ -133,12 +133,6 @@ def gather(
         notes.append("The weights of the network that was given are the first ones of every run.")
     if test is None:
         notes.append("No test set was given: the training examples stand for it.")
-    if torch.cuda.is_initialized():
-        held = sum(map(torch.cuda.memory_reserved, range(torch.cuda.device_count()))) / 2**20
-        notes.append(
-            f"The calling process held {held:.0f} MiB of GPU memory, and CUDA's own, which no "
-            "configuration could use."
-        )
     _require_functions(loss, metric, forward)
     measured = _measured(ask, test, metric, forward)
     data = {"train": train, "test": tested}
@@ -152,6 +146,17 @@ def gather(
         parts["optimizer"], names["optimizer"] = optimizer, name_of(optimizer)
     options = {group: _option_name(group, name) for group, name in names.items()}
     return Objects(parts, options, keys, measured, notes)
+
+
+def held_on_gpus() -> list[str]:
+    """A sentence on the GPU memory that this process holds, if it has used any."""
+    if not torch.cuda.is_initialized():
+        return []
+    held = sum(map(torch.cuda.memory_reserved, range(torch.cuda.device_count()))) / 2**20
+    return [
+        f"The calling process held {held:.0f} MiB of GPU memory, and CUDA's own, which no "
+        "configuration could use."
+    ]
 
 
 def _require_functions(loss: Any, metric: Any, forward: Any) -> None:

@@ -29,7 +29,7 @@ def run(command: Sequence[str], place: Path, show: bool) -> child.Ended:
         print(f"ninefold.compare: starting, in {place}", file=sys.stderr, flush=True)
     try:
         arguments = [*child.TRAIN, *command]
-        return child.run(arguments, place / LOG, lambda event: None, prints=show)
+        return child.run(arguments, place / LOG, prints=show)
     except KeyboardInterrupt:
         known = "nothing is measured yet"
         if (place / STUDY).exists() and any(place.rglob("config.yaml")):  # of a run

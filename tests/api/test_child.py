@@ -19,10 +19,10 @@ def test_a_command_that_is_stopped_before_it_has_begun_says_so_in_one_line(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(child, "_failures", interrupted)
+    monkeypatch.setattr(child, "_events", interrupted)
     log = tmp_path / "output.txt"
     with pytest.raises(KeyboardInterrupt):
-        child.run(child.TRAIN, log, print, prints=False)
+        child.run(child.TRAIN, log, prints=False)
     said = "error: signal=SIGINT: interrupted; nothing runs yet; start again\n"
     assert log.read_text() == said
 

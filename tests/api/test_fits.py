@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
 import torch
 from torch import nn
 
 import ninefold
+from ninefold.api import child
 
 
 def network() -> nn.Module:
@@ -26,6 +30,20 @@ def test_a_step_of_the_callers_network_is_counted_and_the_largest_batch_is_said(
     (failed,) = found.failed
     assert failed.startswith("error: batch_size=63: does not divide by 2 processes; ")
     assert f"batch_size={row['largest']} in 0.0293 GiB" in repr(found)
+
+
+def test_what_a_killed_count_has_lost_and_what_the_caller_held_on_gpus_are_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    row = {"event": "row", "configuration": "amp=fp32", "line": {"together": "1"}}
+    monkeypatch.setattr(child, "run", lambda *_, **named: child.Ended(-9, rows=[row]))
+    for name, known in (("is_initialized", True), ("device_count", 1), ("memory_reserved", 2**21)):
+        monkeypatch.setattr(torch.cuda, name, lambda *_, known=known: known)
+    data = torch.rand(99, 1000), torch.randint(0, 10, (99,))
+    found = ninefold.fits(network, data, nn.functional.cross_entropy)
+    assert [each["configuration"] for each in found.rows()] == ["amp=fp32"]
+    assert re.search(r"^error: .* before its last figure; something killed it", found.failed[0])
+    assert "The calling process held 2 MiB of GPU memory" in repr(found)
 
 
 def test_without_a_memory_real_steps_find_the_largest_batch_here() -> None:
