@@ -24,6 +24,7 @@ from ninefold.report.render.results import results, table_of_answer
 from ninefold.report.render.tables import Table, lines
 from ninefold.report.tree import CellReport
 from ninefold.result import Result
+from ninefold.types import MAX_TIME
 
 Row = dict[str, Any]
 
@@ -107,6 +108,9 @@ class Answer:
         show: whether to show the progress. Raises what `ninefold.compare` does, if nothing more
         could be measured its first failure, and ConfigError of a study that it did not begin.
         """
+        from ninefold.api.session import check_number  # it imports torch
+
+        check_number("minutes", minutes, MAX_TIME)
         command, known = running.resuming(self.folder, minutes), Answer(self.folder)
         return answered(command, self.folder, show, known._measured)
 

@@ -129,22 +129,20 @@ def compare(
                 place.rmdir()
 
 
-def as_words(
-    chosen: Mapping[str, Any], named: Mapping[str, Any], overrides: str | Sequence[str]
-) -> list[str]:
+def as_words(chosen: Mapping[str, Any], named: Mapping[str, Any], overrides: object) -> list[str]:
     """The words of a command that chooses these values. named: those of arguments; None: not so."""
     given = {**chosen, **{key: value for key, value in named.items() if value is not None}}
     return [*(f"{key}={value}" for key, value in given.items()), *listed(overrides)]
 
 
-def listed(words: str | Sequence[str]) -> Sequence[str]:
-    """Words as a list, of which one may be given alone."""
-    return [words] if isinstance(words, str) else words
+def listed(words: object) -> list[str]:
+    """Words as a list, of which one may be given alone, or none as None."""
+    if words is None:
+        return []
+    return [*map(str, words)] if isinstance(words, list | tuple) else [str(words)]
 
 
-def asked_axes(
-    device: object, parallel: str | Sequence[str] | None, amp: str | Sequence[str] | None
-) -> dict[str, str]:
+def asked_axes(device: object, parallel: object, amp: object) -> dict[str, str]:
     """Return the strategies and the precisions as overrides have them; None: what differs here."""
     found = axes(str(device))
     for axis, given in (("parallel", parallel), ("amp", amp)):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ninefold.api import child, running
-from ninefold.api.compare import asked_axes
+from ninefold.api.compare import as_words, asked_axes
 from ninefold.errors import ResourceError
 
 
@@ -38,3 +38,10 @@ def test_a_command_that_was_killed_is_told_as_memory_even_where_nothing_was_kept
 
 def test_a_device_may_be_a_torch_device() -> None:
     assert asked_axes(torch.device("cpu"), None, None) == asked_axes("cpu", None, None)
+
+
+def test_words_of_any_kind_reach_the_command_which_says_what_is_wrong_with_them() -> None:
+    given = {"parallel": 2, "amp": [torch.bfloat16, "fp32"]}
+    assert asked_axes("cpu", **given) == {"parallel": "2", "amp": "torch.bfloat16,fp32"}
+    assert as_words({}, {}, None) == []
+    assert as_words({"seed": 0}, {}, [1]) == ["seed=0", "1"]

@@ -2,6 +2,7 @@
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,12 @@ def test_an_answer_shows_three_notes_wherever_it_is_pickled_and_says_how_many_mo
     assert [second, third] == answer.caveats[:2]
     assert page.endswith("report.html, with 1 more row and 4 more notes")
     assert command.startswith("train with it: ")
+
+
+def test_minutes_that_are_no_number_are_refused_before_a_study_goes_on(tmp_path: Path) -> None:
+    minutes: Any = "5"
+    with pytest.raises(ConfigError, match=r"^error: minutes='5': it cannot be that; "):
+        studied(tmp_path / "study").resume(minutes)
 
 
 def test_a_run_that_was_repeated_is_no_failure(tmp_path: Path) -> None:
