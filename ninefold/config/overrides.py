@@ -14,7 +14,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf.errors import OmegaConfBaseException
 
 from ninefold.config import search_path
-from ninefold.config.conf_files import groups_of
+from ninefold.config.conf_files import fits, groups_of, options_of
 from ninefold.config.hydra_parts import get_args_parser
 from ninefold.config.options import option_keys
 from ninefold.config.schema import KEYS
@@ -143,7 +143,8 @@ def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
                 wrong = f"{group} is taken from the {source} as a whole"
                 allowed = "a command that changes a key of it names its option too"
                 return ConfigError(key, value, wrong, allowed, f"add {group}=OPTION")
-        do, section = "correct its name", value.startswith("{")
+        do = "leave it out, or name such an option" if key in option_keys() else "correct its name"
+        section = value.startswith("{")
         if group in OPEN or key.count(".") > 1 or section:
             do += f", or {'++' if section else '+'}{key}=... if the target takes it"
         return ConfigError(key, value, "the chosen options have no such key", _near(key), do)
@@ -176,8 +177,12 @@ def _not_an_override(text: str) -> ConfigError:
 
 
 def _near(key: str) -> str:
-    """A suggestion of another key in the section or group of `key`, or of where it is one."""
-    begin = f"{key.partition('.')[0]}." if "." in key else ""
+    """Which options have the key, or a suggestion of one in its section or group, or elsewhere."""
+    group = key.partition(".")[0]
+    if key in option_keys():
+        having = [option for option in options_of(group) if fits(key, option)]
+        return f"it is a key of {group}={', '.join(having)}"
+    begin = f"{group}." if "." in key else ""
     if begin == "hydra.":
         return "--cfg hydra shows its keys"
     known = {**KEYS, **option_keys()}.keys() - {key}

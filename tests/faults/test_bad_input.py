@@ -50,6 +50,7 @@ MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
     ("epohcs=3", 2, "epohcs=3: ", "did you mean epochs?"),
     ("lr=0.01", 2, "lr=0.01: ", "did you mean optimizer.lr?"),
     ("resume=run dataset.cache=disk", 2, "dataset.cache=disk: ", "add dataset=OPTION"),
+    ("dataset.cache=disk", 2, "dataset.cache=disk: ", "a key of dataset=folder, hf, "),
     ("paralel=ddp", 2, "paralel=ddp: ", "did you mean parallel?"),
     ("study.turm=1", 2, "study.turm=1: ", "did you mean study.turn?"),
     ("study.nothing=5", 2, "study.nothing=5: ", "no such key; known are study.ask, study.budget, "),
