@@ -41,12 +41,14 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles objects into `file`, and the data of large arrays and tensors into the file `arrays`.
 
     places: offset and size, in bytes, of each buffer there, in the order in which they are loaded.
+    unwritten: the error of a buffer that could not be written there, such as of a full disk.
     """
 
     def __init__(self, file: io.BytesIO, arrays: IO[bytes]) -> None:
         super().__init__(file, protocol=5, buffer_callback=self._keep)
         self._arrays = arrays
         self.places: list[tuple[int, int]] = []
+        self.unwritten: OSError | None = None
         # By address and size: views share their memory.
         self._memories: dict[tuple[int, int], Array] = {}
 
@@ -55,9 +57,13 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         data = buffer.raw()
         if data.nbytes < LARGE:
             return True
-        begins = -self._arrays.tell() % ALIGNED + self._arrays.tell()
-        self._arrays.seek(begins)
-        self._arrays.write(data)
+        try:
+            begins = -self._arrays.tell() % ALIGNED + self._arrays.tell()
+            self._arrays.seek(begins)
+            self._arrays.write(data)
+        except OSError as error:
+            self.unwritten = error
+            raise
         self.places.append((begins, data.nbytes))
         return False
 
@@ -117,9 +123,9 @@ def _pickled(
     pickler = Pickler(file, arrays)
     try:
         pickler.dump(value)
-    except OSError:
-        raise
     except Exception as error:
+        if error is pickler.unwritten:
+            raise
         if (exhausted := memory_failure(error, f"{part} was being copied")) is not None:
             raise exhausted from error
         wrong = f"it cannot be copied to a process ({error_text(error)})"

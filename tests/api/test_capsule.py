@@ -159,6 +159,23 @@ def test_what_cannot_be_copied_is_named(tmp_path: Path) -> None:
         written(tmp_path, large=np.zeros(LARGE), it=lambda: lock)
 
 
+class Truncated:
+    """As an image that is read when it is pickled."""
+
+    def __reduce__(self) -> Any:
+        raise OSError("image file is truncated")
+
+
+def test_a_full_disk_is_told_apart_from_an_error_of_the_callers_class(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match=r"error: it=it: it cannot be copied.*truncated"):
+        written(tmp_path / "its", it=Truncated())
+    monkeypatch.setattr(capsule, "private", lambda *_: os.open("/dev/full", os.O_WRONLY))
+    with pytest.raises(OSError, match="No space left"):
+        written(tmp_path / "full", it=np.zeros(LARGE))
+
+
 def test_a_module_beside_the_script_is_found_before_an_installed_one_of_its_name(
     tmp_path: Path,
 ) -> None:
