@@ -117,11 +117,11 @@ class CallersDataset(Mapped):
         return Items(data, field, name, self.keys, OF_MAPPINGS, collate, self.whole)
 
     def _require_shape(self, items: Items) -> None:
-        """Raise ConfigError if what a collate_fn returns is to be cached; any shape is taken."""
+        """Raise ConfigError if what is no arrays is to be cached; any shape is taken."""
         inputs = leaves(items.first[0])
         if self.cache is not None and (items.collate or isinstance(inputs[0], Collated)):
-            wrong = "a collate_fn returns no arrays to keep"
-            allowed = "a dataset without one has some"
+            wrong = "a batch with text, or of a collate_fn, has no arrays to keep"
+            allowed = "a dataset without them has some"
             do = "leave it out, or keep items in the dataset"
             raise ConfigError("dataset.cache", self.cache, wrong, allowed, do)
 

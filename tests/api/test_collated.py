@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections import UserDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
@@ -349,6 +349,9 @@ def test_what_cannot_be_used_is_refused_in_a_line(tmp_path: Path) -> None:
     for one in (batch, of_text):
         with pytest.raises(ConfigError, match=r"into 2 parts; .* parallel=dp and accumulate"):
             one.chunk(2)
+    for one in (dataset, text):
+        with pytest.raises(ConfigError, match=r"dataset.cache=disk: a batch with text, or of a"):
+            replace(one, cache="disk").prepare()
     with pytest.raises(ConfigError, match=r"model.input_size=8: what a dataset object returns is"):
         dataset.preparation(size=8, memory_format=torch.contiguous_format)
 
