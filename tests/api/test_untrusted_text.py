@@ -41,7 +41,7 @@ def studied(place: Path, **of_run: str) -> ninefold.Answer:
 
 
 def fitting(folder: Path) -> Fits:
-    return Fits([{"line": {HOSTILE: HOSTILE}}], [HOSTILE])
+    return Fits([{"line": {HOSTILE: HOSTILE}}], [HOSTILE], [HOSTILE])
 
 
 def timed(folder: Path) -> ninefold.Times:
