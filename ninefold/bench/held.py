@@ -261,7 +261,7 @@ class HeldCommand:
             return command.failure(wrong, seen, "let it start faster, or --whole")
         ended = f"it ended after {time.monotonic() - self._began:.0f} s without a step"
         if passes:
-            ended = "it computes gradients again and again, and has no optimizer"
+            ended = "it computes gradients again and again, and has no torch.optim.Optimizer"
         if not torch:
             return command.failure(ended, seen, "--whole times its runs")
         called = f"{seen} and no {command.step or 'Optimizer.step'} was called"
