@@ -117,12 +117,6 @@ def difference_with_unit(value: float | None, unit: str) -> str:
     return text if text == EQUAL else with_unit(text, unit_of_difference(unit))
 
 
-def times_as_fast(speedup: float, low: float | None = None, high: float | None = None) -> str:
-    """Return what a speedup near 1 is: `1.012 times as fast`, with its 95 % interval."""
-    interval = f" (95 % interval {low:.3f} to {high:.3f})" if low and high else ""
-    return f"{speedup:.3f} times as fast{interval}"
-
-
 def in_words(what: str, unit: str) -> str:
     """Return what is in a unit: `difference in points`, `Test RMSE in m`, `Test R2`."""
     return f"{what} in {'percent' if unit == '%' else unit}" if unit else what

@@ -17,14 +17,15 @@ from ninefold.answer.study_facts import (
 )
 from ninefold.answer.words import percent
 from ninefold.numbers import (
+    between,
     capitalized,
     counted,
     difference,
     difference_with_unit,
     listed_and,
+    number,
     plural,
     three_digits,
-    times_as_fast,
     unit_of_difference,
     with_article,
     with_unit,
@@ -125,7 +126,8 @@ def check(facts: StudyFacts) -> list[str]:
         PASSED: ("", f", within {same}"),
         FAILED: ("", f", not within {same}: something else changes the times"),
     }.get(control.state, (f" ({why})", ""))
-    speed = times_as_fast(control.speedup, control.low, control.high)
+    ends = between(control.low, control.high, lambda end: number(end, 3), "")
+    speed = f"{number(control.speedup, 3)} times as fast{ends and f' (95 % interval {ends})'}"
     said = [f"A/A test {control.state}{why}: {listed_and(names)} {work} {speed}{follows}."]
     if facts.comparison.floor:
         below = f"no difference of time below {100 * facts.comparison.floor:.1f} %"

@@ -50,7 +50,7 @@ def compare(
     scores: Values,
     settings: Settings,
     controls: Sequence[tuple[Name, Name]] = (),
-    copies: Sequence[tuple[Name, Name]] | None = None,
+    copies: Sequence[tuple[Name, Name]] = (),
     floor: float = 0.0,
 ) -> Comparison:
     """Return the verdicts on all pairs of cells, the safety of each cell, and the control.
@@ -63,10 +63,9 @@ def compare(
     scores: by cell and seed, in percent if a share; may be empty
     controls: pairs of cells that do the same work in the same time; unless they show that they do
         not, the mean of both is what is compared with others
-    copies: pairs that do the same work, None: the controls
+    copies: pairs that do the same work
     floor: share of a difference in seconds that a control which is not among these may be off by
     """
-    copies = controls if copies is None else copies
     names, looks = list(timings[-1].seconds) if timings else [], []
     pairs, control = list[Pair](), None
     for each in timings:

@@ -33,7 +33,7 @@ def compare(
 ) -> Comparison:
     """Compare what is known at one look."""
     timings = Timings(seconds, shares=settings.shares)
-    return statistics.compare([timings], accuracy, settings, controls)
+    return statistics.compare([timings], accuracy, settings, controls, copies=controls)
 
 
 def normal(rng: np.random.Generator, cells: int, rounds: int) -> Array:
