@@ -12,7 +12,14 @@ from ninefold.answer.first_steps import summarize
 from ninefold.answer.grouping import groups, largest_first
 from ninefold.answer.measures import SECONDS, of_score
 from ninefold.answer.numerics import Row
-from ninefold.answer.rounds import StudyTurns, folder_name, is_unfinished, turns_of, untimed
+from ninefold.answer.rounds import (
+    STOPPED,
+    StudyTurns,
+    folder_name,
+    is_unfinished,
+    turns_of,
+    untimed,
+)
 from ninefold.answer.runs import Run, RunGroup, finite
 from ninefold.answer.study_facts import WRAPPER, Numerics, StudyFacts
 from ninefold.score import SHARE, Score
@@ -51,7 +58,8 @@ def gather(
     now, looks = turns
     timings, scores = _timings(group, looks), of_score(group.scoring).values(group)
     comparison = compare(timings, scores, settings, controls, same_work)
-    failed = {run.cell: run.status for run in reversed(group.runs) if not run.ok}
+    bad = [run for run in reversed(group.runs) if not run.ok]
+    failed = {run.cell: run.status for run in bad if run.status not in STOPPED}
     redundant = _redundant_scaler_of(group)
     scored = bool(group.training) or not group.timing or "score" in sweep.asked
     plain = list(scores.get(PLAIN, {}).values())
@@ -66,6 +74,7 @@ def gather(
         scored=scored,
         numerics=numerics,
         failed=failed,
+        stopped={run.cell: run.status for run in bad if run.status in STOPPED},
         no_op_of=no_op_of,
         redundant_scaler_of=redundant,
         copies={**untimed(sweep), **redundant, **no_op_of},

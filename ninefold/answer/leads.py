@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 
 from ninefold.answer.cell import BASELINE, PLAIN, Cell
 from ninefold.answer.decision import Decision
-from ninefold.answer.rounds import STOPPED
 from ninefold.answer.study_facts import FAILED_RUN, OTHER_LOSS, StudyFacts
 from ninefold.numbers import capitalized, number, with_article
 from ninefold.stats.verdicts import OPEN
@@ -15,7 +14,6 @@ from ninefold.stats.verdicts import OPEN
 FEW_LEFT = 3  # configurations at most, of which it is told what all of them share
 LEFT_OUT = "left out"  # of a score
 FIX = "Fix what failed and run it again."
-NO_BASELINE = f"No answer yet: {BASELINE} has no run that ended well."
 
 
 def lead(found: Decision[StudyFacts]) -> str:
@@ -49,7 +47,8 @@ def _only(found: Decision[StudyFacts], cell: Cell) -> str:
     others = [other for other in found.rivals if other != cell]
     if others:
         slower = all(facts.verdict(cell, other) == "slower" for other in others)
-        why = "all others are slower" if slower else "no other configuration is acceptable"
+        acceptable = f"nothing acceptable is more than {same_share(facts)} faster"
+        why = "all others are slower" if slower else acceptable
         return f"Use {use}: {why}."
     rest = {*facts.cells, *facts.copies} - {cell}
     if rest and rest <= facts.copies.keys():
@@ -93,7 +92,7 @@ def nothing_named(facts: StudyFacts) -> tuple[str, str]:
     """
     run = f"run it with parallel={PLAIN.parallel} amp={PLAIN.amp}."
     statuses = list(dict.fromkeys(facts.failed.values()))
-    if facts.unfinished or {*STOPPED} & {*statuses}:
+    if facts.unfinished or facts.stopped:
         return "No answer yet: the study is not finished.", "Resume it."
     if not facts.seconds:
         return "No answer yet: no run ended well.", FIX
@@ -108,11 +107,16 @@ def nothing_named(facts: StudyFacts) -> tuple[str, str]:
         return _alone(facts, facts.cells[0]), "Values of a key are compared: parallel=none,ddp."
     if PLAIN not in (facts.scores if facts.scored else facts.seconds):
         what = f"The {facts.group.score if facts.scored else 'time'} of the others"
-        return NO_BASELINE, f"{what} is compared with that of {facts.label(PLAIN)}: {run}"
+        return _no_baseline(facts), f"{what} is compared with that of {facts.label(PLAIN)}: {run}"
     if facts.scored:
         score = with_article(facts.group.score)
         return f"No answer: no configuration is shown to keep {score}.", "More seeds may show it."
     return "No answer: no configuration is acceptable.", ""
+
+
+def _no_baseline(facts: StudyFacts) -> str:
+    lacks = "has no run that ended well" if PLAIN in facts.cells else "was not run"
+    return f"No answer yet: {BASELINE} {lacks}."
 
 
 def _each(part: Callable[[Cell], str], cells: Iterable[Cell]) -> list[str]:
@@ -140,7 +144,7 @@ def lead_of_scores(facts: StudyFacts) -> str:
     """Return the answer of a study that asked for scores alone."""
     others, score = compared_by_score(facts), with_article(facts.group.score)
     if PLAIN not in facts.scores:
-        return NO_BASELINE
+        return _no_baseline(facts)
     verdicts = [verdict_of_score(facts, cell) for cell in others]
     if {*verdicts} <= {LEFT_OUT}:
         return f"No answer yet: nothing to compare {score} with."

@@ -207,7 +207,7 @@ NOTES = (
         "one.",
     ),
     Note(_whole_batch, "Batch norm computes its statistics over a part of each batch in {0}."),
-    Note(lambda facts: facts.named(facts.failed), "Not every run ended well: {0}."),
+    Note(lambda facts: facts.named(facts.not_ok), "Not every run ended well: {0}."),
     # What else the times and the memory depend on
     Note(
         lambda facts: _who_waits(facts, facts.waits_for_data),

@@ -64,6 +64,7 @@ class StudyFacts(Facts):
     scored: whether scores were asked, even if no run has one yet.
     numerics: comparison of the first steps, None where none was recorded.
     failed: the cells with a run that ended badly, and how the first of them did.
+    stopped: the cells with a run that resuming the study would complete, and its status.
     no_op_of: the cells that do the work of another one, as dp does none's on one device.
     redundant_scaler_of: the cells with a GradScaler but without float16, and for each the cell
         without a GradScaler: only gradients of float16 underflow where a larger loss would keep
@@ -80,6 +81,7 @@ class StudyFacts(Facts):
     scored: bool
     numerics: Numerics | None
     failed: Mapping[Cell, str]
+    stopped: Mapping[Cell, str]
     no_op_of: Mapping[Cell, Cell]
     redundant_scaler_of: Mapping[Cell, Cell]
     uncontrolled: Sequence[tuple[Cell, Cell]]
@@ -108,6 +110,11 @@ class StudyFacts(Facts):
 
     def simplicity(self, name: Cell) -> object:
         return plainness(name)
+
+    @property
+    def not_ok(self) -> dict[Cell, str]:
+        """The cells with a run that did not complete, and its status."""
+        return {**self.stopped, **self.failed}
 
     @property
     def open_scores(self) -> list[Cell]:

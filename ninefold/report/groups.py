@@ -66,7 +66,7 @@ def _cell(
     trained = [run for run in facts.group.of(cell) if not run.timed]
     return CellReport(
         cell=cell,
-        status=facts.failed.get(cell),
+        status=facts.not_ok.get(cell),
         seeds=len({run.seed for run in trained}),
         measures={info.key: figures[cell] for info, figures in measures if cell in figures},
         phases=phases(facts.group.completed(cell)),

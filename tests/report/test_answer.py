@@ -19,7 +19,14 @@ from ninefold.answer.reasons import reasons as reasons_of
 from ninefold.answer.rounds import is_unfinished
 from ninefold.answer.runs import Point, Run
 from ninefold.answer.study import against
-from ninefold.answer.study_facts import OTHER, SHORT_WEIGHTS, UNSCALED, WITHIN, StudyFacts
+from ninefold.answer.study_facts import (
+    FAILED_RUN,
+    OTHER,
+    SHORT_WEIGHTS,
+    UNSCALED,
+    WITHIN,
+    StudyFacts,
+)
 from ninefold.errors import ConfigError
 from ninefold.report import read, write
 from ninefold.report.data.csv_files import read_records
@@ -169,7 +176,7 @@ NEAR = {**SECONDS, DDP: 2.001, NONE_AUTOCAST: 2.002}
          "Use one process in autocast: 1.67 times as fast as fp32.",
          "It is 1.67 times as fast as none, fp32"),
         ({NONE: 5.0, DDP: 3.0}, {DDP: -2.0}, {},
-         "Use one process in fp32: no other configuration is acceptable.",
+         "Use one process in fp32: nothing acceptable is more than 2 % faster.",
          "ddp, fp32 is faster, but its accuracy is worse: -1.98 points."),
         ({NONE: 5.0, DDP: 8.0}, {DDP: -2.0}, {}, "Use one process in fp32: all others are slower.",
          "none, fp32 takes 4.99 s"),
@@ -395,6 +402,38 @@ def test_a_cell_that_failed_or_computes_something_else_is_not_recommended():
     ):
         assert decide(known).named == DDP
         assert said in reasons(known)
+
+
+@pytest.mark.parametrize("status", ["preempted", "unfinished"])
+def test_a_run_that_was_interrupted_takes_no_configuration_from_the_answer(status):
+    def without_last_seed(runs):
+        last = [run for run in runs if run.cell == DDP and not run.timed][-1]
+        return [replace(run, status=status, score=None) if run is last else run for run in runs]
+
+    seconds = {NONE: 5.0, DDP: 3.0}
+    runs = without_last_seed(runs_of(seconds, seeds=1) + runs_of(seconds, seeds=6)[12:])
+    found = decide(evidence(runs))  # without any score
+    assert (found.decided, found.unscored) == (False, [DDP])
+    assert lead(found) == "Not decided: whether ddp, fp32 keeps accuracy is open."
+    several = without_last_seed(runs_of(seconds))
+    assert decide(evidence(several)).named == DDP  # its complete seeds count
+    assert answer_of(whole(several)).lead == "Ddp, fp32 keeps accuracy."
+    failed = replace(whole(several)[1], status="failed", seed=9)
+    assert evidence([*several, failed]).excluded(DDP) == FAILED_RUN
+
+
+def test_a_configuration_that_ties_and_whose_score_is_open_leaves_nothing_faster():
+    runs = runs_of({NONE: 5.0, DDP: 5.0}, noise=0.002, spread=0.8)
+    found = decide(evidence(runs))
+    assert found.decided
+    assert lead(found) == "Use one process in fp32: nothing acceptable is more than 2 % faster."
+
+
+def test_a_baseline_that_was_not_run_is_not_told_to_have_failed():
+    answer = answer_of(whole(runs_of({DDP: 5.0, DDP_AUTOCAST: 4.0})))
+    assert answer.lead == "No answer yet: none, fp32 was not run."
+    timed = [replace(run, score=None) for run in runs_of({DDP: 5.0, DDP_AUTOCAST: 4.0})]
+    assert answer_of(timed).lead == "No answer yet: none, fp32 was not run."
 
 
 def in_fp16(accuracy: Mapping[Cell, float] | None = None) -> list[Run]:

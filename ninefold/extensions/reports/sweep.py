@@ -11,7 +11,6 @@ from ninefold.answer.answer import Answer, AnswerTable
 from ninefold.answer.cell import Cell
 from ninefold.answer.fields import word
 from ninefold.answer.measures import SECONDS
-from ninefold.answer.rounds import STOPPED
 from ninefold.answer.study_facts import StudyFacts
 from ninefold.errors import one_line
 from ninefold.numbers import (
@@ -46,15 +45,15 @@ NOT_TESTED = f"Pairs of more than {MOST_TESTED} values are not tested. {BEST_FEW
 class Sweep:
     """The values of a sweep, by what they are called, in its order.
 
-    seconds: per epoch, by seed or timing round. scores: by seed. failed: how runs ended. out: the
-        values that are not compared with others, as a run of them failed.
+    seconds: per epoch, by seed or timing round. scores: by seed. not_ok: how runs ended that did
+        not complete. out: the values that are not compared with others, as a run of them failed.
     by_time: whether times alone were asked.
     tested: whether values have verdicts: of several seeds or rounds, and not too many.
     """
 
     seconds: Mapping[str, Mapping[int, float]]
     scores: Mapping[str, Mapping[int, float]]
-    failed: Mapping[str, str]
+    not_ok: Mapping[str, str]
     out: Collection[str]
     scoring: Score
     by_time: bool
@@ -122,7 +121,9 @@ def answer(recording: Recording, found: Sequence[StudyFacts]) -> Answer | None:
     ]
     several, out = max(counts) > 1, [one_line(name) for name in sweep.out]
     if sweep.by_time:
-        is_best = "has the shortest times so far" if unsure else "is the fastest"
+        is_best = (
+            "has the shortest times so far" if unsure or not sweep.others else "is the fastest"
+        )
         lead = f"{best} {is_best}: {three_digits(mean)} s per epoch."
     else:
         shown = with_unit(_texts(sweep)[sweep.best], scoring.mark)
@@ -167,7 +168,7 @@ def _sweep(record: StudyRecord, found: Sequence[StudyFacts]) -> Sweep | None:
     by_name = dict(sorted(zip(names, found, strict=True), key=lambda each: order(each[0])))
     [cell] = found[0].cells
     scoring = found[0].group.scoring
-    failed = {name: each.failed[cell] for name, each in by_name.items() if cell in each.failed}
+    not_ok = {name: each.not_ok[cell] for name, each in by_name.items() if cell in each.not_ok}
     scores = {name: each.scores[cell] for name, each in by_name.items() if cell in each.scores}
     seconds = {name: SECONDS.values(each.group).get(cell, {}) for name, each in by_name.items()}
     by_time = not scores
@@ -175,7 +176,7 @@ def _sweep(record: StudyRecord, found: Sequence[StudyFacts]) -> Sweep | None:
         return None
     asked = seconds if by_time else scores
     asked = {name: known for name, known in asked.items() if known}
-    out = [name for name, status in failed.items() if status not in STOPPED]
+    out = [name for name, each in by_name.items() if cell in each.failed]
     if asked.keys() <= {*out}:
         out = []
     asked = {name: known for name, known in asked.items() if name not in out}
@@ -188,7 +189,7 @@ def _sweep(record: StudyRecord, found: Sequence[StudyFacts]) -> Sweep | None:
         replace(found[0].settings, baseline=None),
         floor=max(each.comparison.floor for each in found),
     )
-    sweep = Sweep(seconds, scores, failed, out, scoring, by_time, tested, compared)
+    sweep = Sweep(seconds, scores, not_ok, out, scoring, by_time, tested, compared)
     if swept:
         return sweep
     ranked = sorted(seconds, key=sweep.merit, reverse=True)  # as of a search: they have no order
@@ -259,7 +260,7 @@ def _table(sweep: Sweep) -> AnswerTable:
         shown = [one_line(name), *([text] if sweep.scores else [])]
         shown += [against, str(len(sweep.known(name)))] if several else []
         shown.append(MISSING if took is None else three_digits(took))
-        return [*shown, sweep.failed.get(name, "ok")]
+        return [*shown, sweep.not_ok.get(name, "ok")]
 
     shown = list(sweep.seconds)
     if len(shown) > 50:
@@ -273,7 +274,7 @@ def _table(sweep: Sweep) -> AnswerTable:
     columns += ["against the best", "rounds" if sweep.by_time else "seeds"] * several
     title = f"{'Time' if sweep.by_time else capitalized(scoring.name)} by value"
     rows = [row(name) for name in shown]
-    if not sweep.failed:
+    if not sweep.not_ok:
         rows = [each[:-1] for each in rows]
-    columns += ["s/epoch", *(["status"] if sweep.failed else [])]
+    columns += ["s/epoch", *(["status"] if sweep.not_ok else [])]
     return AnswerTable(title, about.strip(), columns, rows, whole=True, best=one_line(sweep.best))

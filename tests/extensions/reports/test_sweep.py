@@ -195,6 +195,17 @@ def test_a_sweep_of_times_alone_names_the_fastest_value(tmp_path):
     assert [row[1] for row in rows_of(found)] == ["the best", "×0.50 slower"]
 
 
+def test_a_value_that_alone_did_not_fail_is_not_told_to_be_the_fastest(tmp_path):
+    runs = [result(model=model, seed=seed) for model in ("convnet", "mlp") for seed in range(4)]
+    folder = sweep(tmp_path, *runs, turns=True, settings={"study": {"ask": ["time"]}}, rounds=[])
+    path = folder / "timing" / "3" / "none-fp32_mlp" / "result.json"
+    content = json.loads(path.read_text()) | {"status": "failed", "error": "error: a=b: c; d; e"}
+    path.write_text(json.dumps(content))
+    found = built(recorded(folder)).answer
+    assert found.lead == "model=convnet has the shortest times so far: 2.00 s per epoch."
+    assert not found.decided
+
+
 @pytest.mark.parametrize(("noise", "known"), [(0.001, True), (0.3, False)])
 def test_a_study_of_values_goes_on_until_they_are_compared_with_each_other(tmp_path, noise, known):
     chance = random.Random(1)
