@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from ninefold.answer.answer import Answer, AnswerTable, Compared
 from ninefold.answer.cell import PLAIN, Cell
 from ninefold.answer.fields import word
+from ninefold.answer.reasons import exclusions
 from ninefold.answer.study_facts import StudyFacts
 from ninefold.numbers import MISSING, capitalized, counted, number, plural
 from ninefold.report.data.environment import values
 from ninefold.report.data.recording import Recording
 
 UNTIMED = "Times of full training runs were not interleaved: the direction is no verdict."
-UNKNOWN = "No answer: no speedup of more processes is known."
+UNKNOWN = "No answer: no acceptable number of processes has a known speedup."
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Point:
     base: what it is compared with: none in the same precision, else the fewest processes.
     speedup: over the base; None: not known. ideal: the speedup with no loss.
     step: seconds. crowded: whether there were fewer cores than threads; then it has no efficiency.
+    acceptable: whether it is not left out, and its score not shown to be worse.
     """
 
     cell: Cell
@@ -33,6 +35,7 @@ class Point:
     ideal: float
     step: float
     crowded: bool
+    acceptable: bool
 
     @property
     def efficiency(self) -> float | None:
@@ -83,11 +86,14 @@ def answer(recording: Recording, facts: StudyFacts) -> Answer | None:
         for each in found
         for text in _sentences(each, kind, facts)
     ]
+    reasons += exclusions(facts)
+    if lost := [cell for cell in facts.cells if facts.safe[cell] == "worse"]:
+        reasons.append(f"Eliminated, as {facts.group.score} is lost: {facts.labels(lost)}.")
     several = [
         (point.times / (each.base_step or 1.0), point)
         for each in found
         for point in each.measured
-        if point.processes > 1 and point.cell not in facts.failed
+        if point.processes > 1 and point.acceptable
     ]
     _, best = max(several, key=lambda each: each[0], default=(0.0, None))
     if best is None or best.speedup is None:
@@ -141,7 +147,8 @@ def _point(cell: Cell, base: Cell, facts: StudyFacts, cores: int | None) -> Poin
     )
     speedup, ideal = facts.speedup(cell, base), processes / (base.processes or 1)
     step = facts.group.step_seconds(cell) or 0.0
-    return Point(cell, base, processes, speedup, ideal, step, crowded)
+    acceptable = facts.excluded(cell) is None and facts.safe[cell] != "worse"
+    return Point(cell, base, processes, speedup, ideal, step, crowded, acceptable)
 
 
 def _lead(best: Point, speed: Compared, kind: str, amps: bool) -> tuple[str, Cell | None]:
@@ -189,10 +196,11 @@ def _sentences(series: Series, kind: str, facts: StudyFacts) -> list[str]:
 
 def _best(series: Series, kind: str, facts: StudyFacts) -> str:
     base = facts.label(series.base)
-    faster = [each for each in series.measured if each.speedup and each.speedup.verdict == "faster"]
+    acceptable = [each for each in series.measured if each.acceptable]
+    faster = [each for each in acceptable if each.speedup and each.speedup.verdict == "faster"]
     best = max(faster, key=lambda point: point.times, default=None)
     if best is None or best.speedup is None:
-        return f"No number of its processes is shown to be faster than {base}."
+        return f"No acceptable number of its processes is shown to be faster than {base}."
     of = "is {} times as fast as"
     if kind != "strong":
         of = "trains {} times the examples a second of"

@@ -10,6 +10,7 @@ import pytest
 
 from ninefold import report
 from ninefold.answer.cell import Cell
+from ninefold.answer.runs import Run
 from ninefold.extensions.reports.scaling import UNTIMED, Series, series_of
 from ninefold.report.data.recording import Recording, record
 from ninefold.report.render.figures import plot
@@ -86,7 +87,7 @@ def test_without_none_the_base_is_the_fewest_processes():
         ({"alpha": 4e-3, "counts": (1, 2, 4, 8)}, 2,
          "More than 2 processes are shown not to pay: ddp x4, fp32; ddp x8, fp32 are no faster"),
         ({}, None, "From which number on more processes do not pay is not shown."),
-        ({"alpha": 4e-3, "noise": 0.5, "rounds": 3}, None, "No number of its processes is shown"),
+        ({"alpha": 4e-3, "noise": 0.5, "rounds": 3}, None, "No acceptable number of its"),
     ],
 )  # fmt: skip
 def test_from_where_more_processes_do_not_pay_is_said_only_where_it_is_shown(facts, enough, said):
@@ -117,7 +118,7 @@ def test_more_processes_than_cores_have_no_efficiency_and_decide_nothing():
          Cell("ddp", "fp32", 4)),
         ({"noise": 0.9, "rounds": 3, "counts": (1, 2)},
          "Not decided: 2 processes (ddp) may be faster or slower than one.", None),
-        ({"cores": 1}, "No answer: no speedup of more processes is known.", None),
+        ({"cores": 1}, "No answer: no acceptable number of processes has a known speedup.", None),
     ],
 )  # fmt: skip
 def test_a_scaling_study_answers_in_its_own_words(facts, lead, named):
@@ -138,6 +139,38 @@ def test_of_several_precisions_the_fastest_is_named_and_not_the_one_that_scales_
     answer = built(replace(found, runs=[*slow, *fast])).answer
     assert answer.lead.startswith("Use 4 processes (ddp, bf16): 1.8")
     assert answer.cell == Cell("ddp", "bf16", 4)
+
+
+FOUR = Cell("ddp", "fp32", 4)
+
+
+def trained(lost: float | None) -> list[Run]:
+    """Training runs of `planted`, of which those of four processes lose so much of the score."""
+    return [] if lost is None else [
+        replace(run, folder=f"{run.cell}-{run.seed}", turns=None, taken=[],
+                score=0.9 + 1e-4 * (run.seed or 0) * run.processes - lost * (run.cell == FOUR))
+        for run in planted().runs
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "lost", "why"),
+    [
+        ({"mean_loss": False}, None, "Not named by its loss"),
+        ({"weights": "bfloat16"}, None, "Not named without a score: a small update is lost"),
+        ({}, 0.1, "Eliminated, as accuracy is lost: ddp x4, fp32."),
+        ({}, 0.0, None),
+    ],
+    ids=["loss", "weights", "score", "none"],
+)
+def test_a_number_of_processes_that_is_not_acceptable_is_not_recommended(changes, lost, why):
+    found = planted()
+    runs = [replace(run, **changes) if run.cell == FOUR else run for run in found.runs]
+    answer = built(replace(found, runs=[*runs, *trained(lost)])).answer
+    count = 2 if why else 4
+    assert answer.lead.startswith(f"Use {count} processes (ddp): ")
+    assert f"ddp, fp32: ddp x{count}, fp32 is " in answer.reasons[0]
+    assert [each.startswith(why) for each in answer.reasons[2:]] == [True] * bool(why)
 
 
 def test_whole_runs_say_the_direction_first_draw_their_seconds_and_have_no_verdict():
