@@ -97,7 +97,7 @@ class NextSteps:
         each, text = spent / max(done, 1), "further ones are added to them"
         more = max(budget, 2 * each)  # at least two rounds fit
         if found and (needed := rounds_for_best(found, done)):
-            more = max(each * (needed - done), 2 * each)
+            more = each * (max(needed - done, 2) + 0.5)  # a half: starts differ in length
             text = f"{needed} in all would decide it"
         words = {"study.time_budget": f"{math.ceil(100 * (spent + more)) / 100:g}"}
         return self._step(words, more, f"{made} so far: {text}.")

@@ -33,6 +33,7 @@ class Budget:
     one_process: whether all rounds are of one process, which starts nothing: all have as many
         turns.
     with_starts: whether starts are a part of what the first rounds may take.
+    longest: seconds that a round is planned to take at most.
     """
 
     seconds: float
@@ -42,6 +43,7 @@ class Budget:
     turns_at_least: int = MIN_TURNS
     one_process: bool = False
     with_starts: bool = False
+    longest: float = math.inf
 
     def planned(self, overhead: float, share: float = 1.0) -> float:
         """Return the seconds of a round, before what is left is divided into whole rounds.
@@ -53,7 +55,8 @@ class Budget:
         overhead: seconds of the round that are not turns. share: of the contestants that are left.
         """
         usual = max(share * self.seconds / self.usual, 2 * overhead)
-        return max(min(usual, max(self.seconds / FEWEST, 1.25 * overhead)), 1e-9)
+        most = max(self.seconds / FEWEST, 1.25 * overhead)
+        return max(min(usual, most, self.longest), 1e-9)
 
     def round_seconds(self, done: int, left: float, overhead: float, share: float = 1.0) -> float:
         """Return the seconds of a round, after so many, with so many seconds left."""

@@ -12,6 +12,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -61,7 +62,9 @@ class Tournament:
         clock: Callable[[], float] = time.monotonic,
         log: TurnLog | None = None,
     ) -> None:
-        self._entries, self._budget, self._rule = entries, budget, rule
+        self._entries, self._rule = entries, rule
+        # Time that is added makes more rounds, not longer ones: it is told how many it makes.
+        self._budget = replace(budget, longest=elapsed / entries.done) if entries.done else budget
         self.seed = secrets.token_hex(8) if seed is None else seed
         self._clock, self._elapsed = clock, elapsed
         self._began = 0.0  # when it would have begun if nothing had interrupted it
@@ -126,7 +129,7 @@ class Tournament:
         """Look at what is known where that is due; return why there is no further round."""
         done, budget = self._entries.done, self._budget
         goes_on = done < budget.rounds and self._fits()
-        if done and (done in LOOKS or not goes_on):
+        if done and (done in {*LOOKS, *self.looks} or not goes_on):
             if done >= LEAST_ROUNDS:
                 self._note_look(done, goes_on)
             self.look = self._rule()

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from ninefold.answer import next_steps
 from ninefold.bench.rounds import budget_of
-from ninefold.tournament.budget import Budget
+from ninefold.stats.looks import looks_until
+from ninefold.study.timing import budget_of as study_budget
+from ninefold.study_record import Round, StudyRecord
+from ninefold.tournament.budget import MOST_ROUNDS, Budget
 from ninefold.tournament.contestant import Contestant, Entries, Look, Pace, WarmUp
 from ninefold.tournament.plan import Asked, Turn
 from ninefold.tournament.rounds import BUDGET, DECIDED, Tournament
@@ -16,16 +22,17 @@ from ninefold.tournament.rounds import BUDGET, DECIDED, Tournament
 class Timed(Entries):
     """Two contestants whose turn takes half a second, on a clock that only they move.
 
-    at_first: seconds of a step of their first warm-up.
+    at_first: seconds of a step of their first warm-up. started: who was started in each round.
     """
 
-    names = "a", "b"
+    names: Sequence[str] = ("a", "b")
     at_first = 0.5
 
     def __init__(self, done: int = 0) -> None:
-        self.done, self.now = done, 0.0
+        self.done, self.now, self.started = done, 0.0, list[Sequence[str]]()
 
     def start(self, left: Sequence[str], number: int) -> Sequence[Contestant]:
+        self.started.append([*left])
         return [Each(name, self) for name in left]
 
     def round_ended(self, number: int) -> None:
@@ -88,6 +95,25 @@ def test_one_that_goes_on_adds_its_looks_to_those_before() -> None:
     assert found.looks == {**before, 8: 8 / 6, 9: 9 / 6}  # rounds, as a share of those at the end
 
 
+def test_one_that_goes_on_looks_again_at_what_it_knew_and_spends_no_level_on_it() -> None:
+    before = {3: 0.6, 4: 0.8, 5: 1.0}  # five rounds were made when the time ended
+    entries, looked = Timed(done=5), list[int]()
+
+    def look() -> Look:
+        looked.append(entries.done)
+        entries.names = ["a"]
+        return Look(decided=False)
+
+    made = Tournament(
+        entries, Budget(seconds=7.0, turns=1), look, elapsed=5.0, looks={**before},
+        clock=lambda: entries.now,
+    )  # fmt: skip
+    made.run()
+    assert (looked[0], entries.started[0]) == (5, ["a"])  # b was eliminated before
+    assert [*looks_until(made.looks, 5)] == [*looks_until(before, 5)]
+    assert made.looks == {**before, **{number: number / 5 for number in looked[1:]}}
+
+
 def test_a_first_warm_up_that_was_disturbed_does_not_end_a_comparison() -> None:
     entries = Timed()
     entries.at_first = 20.0  # forty times as long as what its turns then take
@@ -107,12 +133,19 @@ class Machine(Entries):
 
     names = "a", "b", "c"
 
-    def __init__(self, minutes: float = 2.0) -> None:
-        self.done, self.now = 0, 0.0
+    def __init__(
+        self,
+        budget: Budget | None = None,
+        done: int = 0,
+        elapsed: float = 0.0,
+        seed: str | None = None,
+    ) -> None:
+        self.done, self.now = done, 0.0
         self.turns, self.starts = list[list[tuple[str, int, Turn]]](), list[list[str]]()
         self.made = Tournament(
-            self, budget_of(60 * minutes), lambda: Look(False), clock=lambda: self.now
-        )
+            self, budget or budget_of(120), lambda: Look(False), seed, elapsed,
+            clock=lambda: self.now,
+        )  # fmt: skip
         self.made.run()
 
     def start(self, left: Sequence[str], number: int) -> Sequence[Contestant]:
@@ -163,6 +196,36 @@ def test_in_a_round_all_take_the_same_steps_in_as_many_turns_after_as_many_steps
         assert all(timed >= 8 for *_, timed in by_name["a"])  # a step of each worker
         begins.add(by_name["a"][0][0])
     assert len(begins) > 1  # where turns begin is drawn
+
+
+@pytest.mark.parametrize(("minutes", "share"), [(1, 0.8), (2, 1.0), (5, 1.0)])
+def test_the_time_budget_that_is_told_to_make_so_many_rounds_makes_them(
+    minutes: int, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one minute starts take so much that longer ones may leave no time for the last round."""
+
+    def budget(minutes: float) -> Budget:
+        return study_budget({"turns": "auto", "pairs": "best", "time_budget": minutes})
+
+    facts: Any = SimpleNamespace(timed=True, group=SimpleNamespace(on_hosts=1))
+    makes = []
+    for seed in "0123":
+        first = Machine(budget(minutes), seed=seed)
+        record = StudyRecord(
+            command="train.py", settings={"study": {"time_budget": minutes}},
+            timing=[Round(number) for number in range(first.done)],
+            timing_seconds=first.made.elapsed, timing_ended=BUDGET,
+        )  # fmt: skip
+        for needed in range(first.done + 2, MOST_ROUNDS + 1):
+            monkeypatch.setattr(next_steps, "rounds_for_best", lambda *_, needed=needed: needed)
+            told = next_steps.NextSteps(record, "x", False).of_time(facts, found=facts)
+            assert told is not None
+            assert told.text.endswith(f"{needed} in all would decide it.")
+            more = budget(float(told.command.partition("study.time_budget=")[2]))
+            further = Machine(more, first.done, first.made.elapsed, seed)
+            makes.append(further.done >= needed)
+            assert further.done <= needed + 1
+    assert sum(makes) >= share * len(makes)
 
 
 class Apart(Machine):
