@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
+from ninefold.answer.measures import SECONDS, of_score
 from ninefold.answer.runs import Run, RunGroup
 from ninefold.config.conf_files import is_own
 from ninefold.score import SHARE, Score
@@ -128,8 +131,17 @@ def _told(score: Score, others: set[Score]) -> str:
 
 
 def largest_first(found: Sequence[RunGroup]) -> list[RunGroup]:
-    """Return the groups, those with most completed runs first, of these the best by their score.
+    """Return the groups, those with most completed runs first, of these the best by their score, or
+    if none was trained the fastest.
 
     The answer of a report is about the first.
     """
-    return sorted(found, key=lambda group: (-group.ok, -group.merit))
+    return sorted(found, key=lambda group: (-group.ok, -_merit(group)))
+
+
+def _merit(group: RunGroup) -> float:
+    """The mean score of its runs, or seconds per epoch if none was trained; more is better."""
+    measure = of_score(group.scoring) if group.training else SECONDS
+    known = [value for of in measure.values(group).values() for value in of.values()]
+    sign = 1 if measure.better == "more" else -1
+    return sign * fmean(known) if known else -math.inf

@@ -253,7 +253,7 @@ def notes(facts: StudyFacts) -> list[str]:
 
 def several_groups(group: RunGroup, count: int, most: bool) -> str:
     """Return which of several groups the answer is of."""
-    best = f"has the best {group.score}" if group.training else "comes first"
+    best = f"has the best {group.score}" if group.training else "is the fastest"
     why = "has the most of them" if most else f"{best} of those with as many"
     return (
         f"Runs of {count} different conditions are never averaged together; the answer is of "

@@ -195,13 +195,6 @@ class RunGroup:
         return sum(run.ok for run in self.runs)
 
     @property
-    def merit(self) -> float:
-        """The mean test score of the runs that completed, negative where less is better; or 0."""
-        known = [finite(run.score) for run in self.runs if run.ok]
-        mean = fmean([value for value in known if value is not None] or [0.0])
-        return self.scoring.sign * mean
-
-    @property
     def on_hosts(self) -> int:
         """The number of hosts that one of its runs had at most."""
         return max((len(run.on_hosts) for run in self.runs), default=0)

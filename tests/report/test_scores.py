@@ -1,6 +1,7 @@
 """Reports of any score: a share, an error of which less is better, a negative ELBO, in its unit."""
 
 import json
+import math
 import random
 import re
 from collections.abc import Mapping, Sequence
@@ -186,6 +187,19 @@ def test_groups_of_lower_error_come_first():
     good = [replace(run, model="good") for run in runs_of({NONE: 5.0}, **said)]
     bad = [replace(run, model="bad") for run in runs_of({NONE: 5.0}, {NONE: 10.0}, **said)]
     assert [group.model for group in largest_first(groups([*bad, *good]))] == ["good", "bad"]
+
+
+def test_groups_without_a_score_come_last_and_of_times_alone_the_fastest_first():
+    said = {"score_name": "RMSE", "score_unit": "m", "score_better": "less"}
+    lost = [replace(run, model="lost", score=math.nan) for run in runs_of({NONE: 5.0}, **said)]
+    known = [replace(run, model="known") for run in runs_of({NONE: 5.0}, **said)]
+    assert [g.model for g in largest_first(groups([*lost, *known]))] == ["known", "lost"]
+    timed = [
+        replace(run, model=name)
+        for name, seconds in (("a", 5.0), ("b", 4.0), ("c", 6.0))
+        for run in runs_of({NONE: seconds}) if run.timed
+    ]  # fmt: skip
+    assert [group.model for group in largest_first(groups(timed))] == ["b", "a", "c"]
 
 
 def test_verdicts_of_errors_mirror_those_of_their_negatives():

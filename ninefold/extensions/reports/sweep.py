@@ -120,10 +120,9 @@ def answer(recording: Recording, found: Sequence[StudyFacts]) -> Answer | None:
         one_line(name) for name in sweep.others if sweep.against(name)[1] not in ("worse", "slower")
     ]
     several, out = max(counts) > 1, [one_line(name) for name in sweep.out]
+    is_decided = several and bool(sweep.others) and not unsure
     if sweep.by_time:
-        is_best = (
-            "has the shortest times so far" if unsure or not sweep.others else "is the fastest"
-        )
+        is_best = "is the fastest" if is_decided else "has the shortest times so far"
         lead = f"{best} {is_best}: {three_digits(mean)} s per epoch."
     else:
         shown = with_unit(_texts(sweep)[sweep.best], scoring.mark)
@@ -131,12 +130,13 @@ def answer(recording: Recording, found: Sequence[StudyFacts]) -> Answer | None:
     of_seeds = f"{ONE_SEED} {SEEDS if recording.sweep.swept else BEST_FEW}"
     return Answer(
         lead,
-        several and bool(sweep.others) and not unsure,
+        is_decided,
         cell if _names(found)[0] == sweep.best else best,
         reasons=[_reason(best, unsure, sweep)] * (several and sweep.tested)
         + [f"Left out, as a run of it failed: {listed_and(out)}."] * bool(out),
         caveats=[ONE_ROUND if sweep.by_time else of_seeds] * (not several)
         + [NOT_TESTED] * (several and not sweep.tested),
+        surer=recording.next_steps.of_time(found[0]) if sweep.by_time and unsure else None,
         table=_table(sweep),
     )
 

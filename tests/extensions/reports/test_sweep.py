@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -187,12 +188,13 @@ def test_a_sweep_of_times_alone_names_the_fastest_value(tmp_path):
     runs = [result(model=model, seed=seed, train_seconds=took + (seed * took % 7) / 1000)
             for model, took in {"convnet": 20.0, "mlp": 10.0}.items()
             for seed in range(4)]  # fmt: skip
-    folder = sweep(tmp_path, *runs, turns=True, settings={"study": {"ask": ["time"]}})
-    content = json.loads((folder / "sweep.json").read_text())
-    (folder / "sweep.json").write_text(json.dumps(content | {"rounds": []}))
+    cells = [{"parallel": "none", "amp": "fp32", "model": model} for model in ("convnet", "mlp")]
+    folder = sweep(tmp_path, *runs, turns=True, rounds=[], settings={"study": {"ask": ["time"]}},
+                   swept={"model": ["convnet", "mlp"]}, planned_cells=cells)  # fmt: skip
     found = built(recorded(folder))
     assert found.answer.lead == "model=mlp is the fastest: 1.00 s per epoch."
-    assert [row[1] for row in rows_of(found)] == ["the best", "×0.50 slower"]
+    assert found.answer.train == "parallel=none amp=fp32 model=mlp"
+    assert [row[1] for row in rows_of(found)] == ["×0.50 slower", "the best"]
 
 
 def test_a_value_that_alone_did_not_fail_is_not_told_to_be_the_fastest(tmp_path):
@@ -204,6 +206,19 @@ def test_a_value_that_alone_did_not_fail_is_not_told_to_be_the_fastest(tmp_path)
     found = built(recorded(folder)).answer
     assert found.lead == "model=convnet has the shortest times so far: 2.00 s per epoch."
     assert not found.decided
+
+
+def test_values_whose_times_are_open_have_a_command_that_times_them_further(tmp_path):
+    chance = random.Random(1)
+    runs = [result(model=model, seed=seed, train_seconds=chance.uniform(10, 20))
+            for model in ("convnet", "mlp") for seed in range(4)]  # fmt: skip
+    sweep(tmp_path, *runs, turns=True, rounds=[], command="train.py", timing_seconds=180.0,
+          settings={"study": {"ask": ["time"], "time_budget": 3}})  # fmt: skip
+    found = built(replace(recorded(tmp_path), folder=Path("mine"))).answer
+    assert "shortest times so far" in found.lead
+    assert found.train is None  # without its cells, its values are not known
+    assert found.surer is not None
+    assert found.surer.command == "python train.py study.resume=mine study.time_budget=6"
 
 
 @pytest.mark.parametrize(("noise", "known"), [(0.001, True), (0.3, False)])
