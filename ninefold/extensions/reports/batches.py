@@ -29,22 +29,25 @@ UNTIMED = "No verdict on batch sizes: times were not interleaved."
 class Setting:
     """A cell with a batch size, and what it is called.
 
-    per_epoch: seconds, the mean.
+    epoch: seconds of an epoch, by timing round; without these by seed.
     seconds: to the score, by seed: its epochs until then, times the seconds of an epoch in a timing
         round of its own; without timing rounds those of the run itself.
-    rounds: in which it was timed. runs: in which it was trained. reached: of these, those that
-        reached the score.
+    runs: in which it was trained. reached: of these, those that reached the score.
     """
 
     cell: Cell
     batch_size: int
-    per_epoch: float
+    epoch: Mapping[int, float]
     score: float | None
     seconds: Mapping[int, float]
-    rounds: int
     runs: int
     reached: int
     name: str
+
+    @cached_property
+    def per_epoch(self) -> float:
+        """Mean seconds of an epoch."""
+        return estimate(self.epoch).mean or 0.0
 
     @cached_property
     def mean(self) -> float | None:
@@ -91,6 +94,10 @@ def _conditions(facts: StudyFacts) -> tuple[object, ...]:
     return group.dataset, group.model, group.epochs, group.variant, group.scoring
 
 
+def _name(facts: StudyFacts, cell: Cell) -> str:
+    return f"{facts.label(cell)} with batch {facts.group.batch_size}"
+
+
 def _settings(found: Sequence[StudyFacts], target: float, points: Sequence[Point]) -> list[Setting]:
     """The cells of each group that were timed and trained.
 
@@ -112,10 +119,9 @@ def _settings(found: Sequence[StudyFacts], target: float, points: Sequence[Point
             if facts.timed:
                 pairs = zip(seeds, rounds, strict=False)
                 seconds = {s: epochs[s] * took[n] for s, n in pairs if s in epochs and n in took}
-            mean, score = estimate(took).mean or 0.0, estimate(scores).mean
-            name = f"{facts.label(cell)} with batch {size}"
-            counts = len(took), len(scores), len(epochs)
-            settings.append(Setting(cell, size, mean, score, seconds, *counts, name))
+            score = estimate(scores).mean
+            counts = len(scores), len(epochs)
+            settings.append(Setting(cell, size, took, score, seconds, *counts, _name(facts, cell)))
     return settings
 
 
@@ -141,12 +147,20 @@ def _answer(
     larger = largest_for_the_same_time(plain, settings, base.settings.same)
     said = [f"The score to reach is {target_text(base.target or 0.0, score)}."]
     said += [_line(each, plain, each in larger, score) for each in settings]
+    failed = [_name(each, cell) for each in alike for cell in each.failed]
+    said += [f"Left out, as a run of it failed: {'; '.join(failed)}."] * bool(failed)
     if not all(each.timed for each in alike):
         return _named(UNTIMED, None, said)
-    if min(each.rounds for each in settings) < LEAST_ROUNDS:
+    if min(len(each.epoch) for each in settings) < LEAST_ROUNDS:
         return _named("Too few rounds to tell which batch to use.", None, said)
+    floor = max(each.comparison.floor for each in alike)
     if not larger:
-        return _named(f"{keep}: an epoch of any larger batch takes longer.", plain, said)
+        epochs = {each.name: each.epoch for each in settings}
+        times_of = compare([Timings(epochs)], {}, base.settings, floor=floor)
+        longer = [each for each in settings if each.batch_size > plain.batch_size]
+        if any(times_of.verdict(plain.name, each.name) != "slower" for each in longer):
+            return _named("Not decided: an epoch of a larger batch may take no longer.", None, said)
+        return _named(f"{keep}: an epoch of every larger one compared takes longer.", plain, said)
     if plain.mean is None:
         easier = "lower" if score.better == "more" else "higher"
         said.append(
@@ -160,7 +174,6 @@ def _answer(
     if not reached:
         return _named(f"{keep}: no faster epoch always reaches the score.", plain, said)
     seconds = {each.name: each.seconds for each in (plain, *reached)}
-    floor = max(each.comparison.floor for each in alike)
     compared = compare([Timings(seconds)], {}, base.settings, floor=floor)
     best = min(reached, key=lambda each: each.mean or 0.0)
     said.append(f"{best.name} reaches the score {_against(compared, plain, best, base)}.")
@@ -172,9 +185,10 @@ def _answer(
     if verdict in ("slower", "tie"):
         return _named(f"{keep}: no larger one reaches the score sooner.", plain, said)
     found = _named(f"Not decided: {best.name} may reach the score sooner.", None, said)
-    if plain.runs >= plain.rounds:
+    rounds = len(plain.epoch)
+    if plain.runs >= rounds:
         return found
-    seeds = min(2 * plain.runs, plain.rounds)  # of more, each needs a timing round of its own
+    seeds = min(2 * plain.runs, rounds)  # of more, each needs a timing round of its own
     text = f"{counted(seeds, 'seed')} in all may decide it."
     return replace(found, surer=recording.next_steps.of_seeds(seeds, text))
 
