@@ -51,8 +51,6 @@ class StudyRecord:
     looks: how often scores are looked at: by each command that adds rounds.
     trust: whether it names what only trust=true uses of a study of others, see config.like.
     wall_seconds: that the study took, over all commands.
-    runs: how many there are, with superseded ones, but not those of timing rounds.
-    superseded: folders of runs that were repeated.
     timing: the complete timing rounds, numbered by themselves: see study.timing.
     timing_seconds: spent in timing rounds, over all commands.
     timing_seed: of what timing rounds draw, such as who goes first; None: none were made.
@@ -75,8 +73,6 @@ class StudyRecord:
     looks: int = 1
     trust: bool = False
     wall_seconds: float = 0.0
-    runs: int = 0
-    superseded: list[str] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
     timing: list[Round] = field(default_factory=list)
     timing_seconds: float = 0.0
@@ -121,13 +117,14 @@ class StudyRecord:
             return None
         return "weak" if self._settings.get("scaling") == "weak" else "strong"
 
-    def put_away(self, folder: str) -> bool:
-        """Whether a run was repeated."""
-        return folder in self.superseded or folder.startswith(f"{SUPERSEDED}/")
-
     @property
     def _settings(self) -> dict[str, Any]:
         return self.settings.get("study", {})
+
+
+def was_repeated(folder: str) -> bool:
+    """Return whether the run of this folder, relative to the study's, was repeated."""
+    return folder.startswith(f"{SUPERSEDED}/")
 
 
 def _fields(stored: object) -> object:

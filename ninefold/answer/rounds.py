@@ -13,7 +13,7 @@ from ninefold.answer.facts import timings_of
 from ninefold.answer.runs import Run, waits_for_host
 from ninefold.result import PROCESSES, TIMING, Result, cell_name
 from ninefold.stats.verdicts import Timings
-from ninefold.study_record import StudyRecord
+from ninefold.study_record import StudyRecord, was_repeated
 from ninefold.tournament.budget import LOOKS
 from ninefold.tournament.taken import Counted, TakenTurn, counted
 from ninefold.types import LEAST_ROUNDS
@@ -47,7 +47,7 @@ def placed(found: Iterable[Run], sweep: StudyRecord) -> list[Run]:
     rounds = {folder: each for each in (*sweep.rounds, *sweep.timing) for folder in each.runs}
     for run in runs:
         entry = rounds.get(run.folder)
-        if sweep.put_away(run.folder) or (entry is None and rounds):
+        if was_repeated(run.folder) or (entry is None and rounds):
             run.counted = False
         elif entry is not None:
             run.round, run.counted = entry.round, entry.counted
@@ -100,11 +100,11 @@ def is_unfinished(sweep: StudyRecord, runs: Sequence[Run]) -> bool:
     )
 
 
-def why_not(run: Run, sweep: StudyRecord) -> str | None:
+def why_not(run: Run) -> str | None:
     """Return why a run enters no figure, or None if it counts."""
     if run.counts:
         return None
-    if sweep.put_away(run.folder):
+    if was_repeated(run.folder):
         return "superseded: the study repeated it"
     return "it is in no round that counts"
 

@@ -24,6 +24,7 @@ from ninefold.report.render.results import results, table_of_answer
 from ninefold.report.render.tables import Table, lines
 from ninefold.report.tree import CellReport
 from ninefold.result import Result
+from ninefold.study_record import was_repeated
 from ninefold.types import MAX_TIME
 
 Row = dict[str, Any]
@@ -62,7 +63,7 @@ class Answer:
         self.train = answer.train
         self._next = answer.next_command
         sweep = self._read.recording.sweep
-        runs = [run for run in report.runs if not sweep.put_away(run.folder)]
+        runs = [run for run in report.runs if not was_repeated(run.folder)]
         failed = [run for run in runs if run.status not in ("ok", *STOPPED)]
         by_value = answer.by_value
         self.failed = {run.folder if by_value else str(run.cell): self._why(run) for run in failed}

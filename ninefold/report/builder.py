@@ -48,7 +48,7 @@ def build(recording: Recording, found: Sequence[StudyFacts], typed: str | None =
         ],
         notes=_notes(runs),
         runs=runs,
-        uncounted={run.folder: why for run in runs if (why := why_not(run, sweep))},
+        uncounted={run.folder: why for run in runs if (why := why_not(run))},
         environment=environment,
     )
 

@@ -66,10 +66,6 @@ class StudyFolder(StudyRecord):
 
     def write(self) -> None:
         """Write sweep.json atomically."""
-        moved = (self.folder / SUPERSEDED).glob("*")
-        self.superseded = sorted(f"{SUPERSEDED}/{path.name}" for path in moved)
-        made = sum(len(entry.runs) for entry in self.rounds)
-        self.runs = made + len(self.superseded)
         self.wall_seconds = self.seconds
         write_json(self.folder / FILE, redacted(self.content()))
 

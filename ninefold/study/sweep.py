@@ -163,7 +163,6 @@ def finish(folder: Path, study: str | None, runs: Runs, started: float, resumes:
             "command": typed(runs.argv),
             "started": stamp(started),
             "wall_seconds": time.time() - started,
-            "runs": len(runs.outcomes),
         }
         write_json(folder / study_record.FILE, redacted(content))
     said = report.write(folder, own=True, resumes=resumes)

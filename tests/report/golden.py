@@ -67,10 +67,11 @@ def broken(folder: Path) -> Path:
     sweep(
         folder, *runs, question=EVIL, command="python train.py -m hydra.sweep.dir=/home/annabel/x",
         rounds=[entry(0, names[1:2], counted=False), entry(0, [names[2], *names[5:]])],
-        superseded=[names[3]], planned_rounds=2, planned_cells=cells,
+        planned_rounds=2, planned_cells=cells,
         swept={"parallel": ["none", "ddp"], "amp": ["fp32", "scaler"]},
     )  # fmt: skip
     (folder / names[4]).rename(folder / "superseded")
+    (folder / names[3]).rename(folder / "superseded" / "3")
     files = {
         "deep/1_ddp_scaler/config.yaml": "parallel:\n  seed: 1\nseed: 7\nbatch_size: 64\nchoices:\n"
         "  experiments: made_up\n  parallel: ddp\n  amp: scaler\n  dataset: digits\n"

@@ -31,7 +31,7 @@ from ninefold.report.render.results import about, ordered, results, table_of_ans
 from ninefold.report.render.tables import NONE, Table, Texts, filled, table_of
 from ninefold.report.tree import CellReport, Group, Note, Report
 from ninefold.result import TIMING
-from ninefold.score import PHASES, SCORE
+from ninefold.score import PHASES
 
 _NUMERICS = {
     SAME: Word("the same", "good"),
@@ -117,10 +117,8 @@ def of_study(report: Report, shown: int, environment: str) -> list[Section]:
 
 
 def _score_and_unit(found: Sequence[Group]) -> tuple[str, str]:
-    """What the groups' score is called, and its unit; `score` and empty where they differ."""
+    """What the groups' score is called, and its unit; `score` and empty where there is not one."""
     names, units = {group.score for group in found}, {group.unit for group in found}
-    if not found:
-        return SCORE, "%"
     return names.pop() if len(names) == 1 else "score", units.pop() if len(units) == 1 else ""
 
 
