@@ -253,8 +253,8 @@ def test_a_loop_without_an_optimizer_is_refused_and_not_waited_for(shell: Shell)
     command = ("--strategies=none,ddp", f"{sys.executable} train.py")
     done = shell.run("-m", "ninefold", "bench", *command, code=2)
     said = (
-        "it computes gradients again and again, and has no torch.optim.Optimizer; torch was imported and no "
-        "Optimizer.step was called; see "
+        "it computes gradients again and again, and has no torch.optim.Optimizer; torch was "
+        "imported and no Optimizer.step was called; see "
     )
     assert said in done.stderr
     do = "/1.log, or name their step with --step MODULE:FUNCTION, or --whole\n"

@@ -229,7 +229,7 @@ class Recorder:
         (_, prefix), shared = self.networks[id(network)], {}
         for path, weight in network.named_parameters(remove_duplicate=False):
             name = self.names.setdefault(id(weight), prefix + path)
-            if id(weight) not in shared and not is_part(weight):
+            if id(weight) not in shared and not (is_part(weight) or is_transformed(weight)):
                 self.note("param", name, weight)
             shared.setdefault(id(weight), []).append(prefix + path)
         for path, buffer in network.named_buffers():
