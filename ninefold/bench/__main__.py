@@ -106,7 +106,7 @@ def parser() -> CommandsParser:
     )
     better = "which scores are better"
     options.take("--better", None, better, rule=scored, choices=("less", "more"))
-    margin = "a gain in score of less is not worth keeping"
+    margin = "the least gain in score that is worth keeping; with --as-good the loss that is not"
     options.take("--margin", "N", margin, positive, scored)
     as_good = "keep B also if its score is worse by less than the margin, as what is made for "
     as_good += "speed or memory; always so with --precisions and --strategies"

@@ -407,11 +407,11 @@ def find(one: Training, other: Training, after: int = 0) -> Divergence:
         unequal = [each for each in all_ if each.distance > EXACT]
         if unequal and parting.inexact is None:
             parting.inexact = parting.step, unequal[0]
+        let_go = list[Difference]()
         beyond = [each for each in all_
                   if each.distance > each.limit and each[:2] not in harmless]  # fmt: skip
         if parting.steps > 1 and may_be_kinks(parting, beyond):
             let_go = [each for each in beyond if each.phase == "grad" and each.distance <= MOST]
-            parting.kinks = max([each.distance for each in let_go], default=parting.kinks)
             beyond = [each for each in beyond if each not in let_go]
         if parts(beyond, all_):
             first = beyond[0]  # rounding grows from step to step, but not in inputs and options
@@ -427,7 +427,8 @@ def find(one: Training, other: Training, after: int = 0) -> Divergence:
         rounding = [each.distance for each in all_
                     if each.distance <= each.limit and each.phase != "buffer"]  # fmt: skip
         before = max([*rounding, before / FADES])
-        parting.worst = max([*rounding, parting.worst])
+        parting.kinks = max([parting.kinks, *(each.distance for each in let_go)])
+        parting.worst = max([parting.worst, parting.kinks, *rounding])
     return parting
 
 

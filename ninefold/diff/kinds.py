@@ -260,7 +260,8 @@ def begins(steps: Sequence[Sequence[Rank]], these: Sequence[str]) -> int | None:
 
 
 def drawn_otherwise(parting: Divergence, *at: str) -> dict[str, int]:
-    """The random states that differ, as both were seeded alike, and on which rank first.
+    """The random states that differ, and on which rank first: as both were seeded alike, somebody
+    has drawn from them.
 
     at: "rng" is the step's first forward pass, "after" its end.
     """
@@ -383,9 +384,9 @@ def of_factor(parting: Divergence, ratio: float, of_loss: float | None) -> Told:
     for kind, n, why in (
         ("accumulation", micro * by_loss, f"{this} adds up {micro} micro-batches {once}"),
         ("sum-over-ranks", ranks, f"{this} adds up over {ranks} ranks {once}"),
-        ("sum-over-examples", rows * by_loss, f"{this} adds up over {rows} examples {once}"),
         ("not-unscaled", scale.total if scale else 0, f"{left}, so they are not unscaled"),
         *(("divided-twice", n, f"{that} divides by {n} once too often") for n in shape(small)),
+        ("sum-over-examples", rows * by_loss, f"{this} adds up over {rows} examples {once}"),
     ):
         if is_near(n, times):
             return kind, f"{what} as in {that}: {why}"

@@ -130,7 +130,8 @@ def is_in_backward():
 def is_transformed(tensor):
     """Whether vmap or a grad transform hides dimensions and values of a tensor."""
     functorch = getattr(sys.modules["torch"]._C, "_functorch", None)
-    return bool(functorch and functorch.is_functorch_wrapped_tensor(tensor))
+    is_wrapped = getattr(functorch, "is_functorch_wrapped_tensor", None)
+    return bool(is_wrapped and is_wrapped(tensor))
 
 
 def is_compiled(module):

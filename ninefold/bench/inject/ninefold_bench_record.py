@@ -373,7 +373,7 @@ class Recorder:
         self.step_begins(optimizer)
         by_place = len(arguments) > 1  # behind the optimizer
         closure = arguments[1] if by_place else keywords.get("closure")
-        if self.ended or not callable(closure):
+        if self.ended or steps_around() > 1 or not callable(closure):
             return None
 
         def call():
@@ -387,8 +387,6 @@ class Recorder:
 
     @quiet
     def closure_ends(self, optimizer):
-        if steps_around() > 1:
-            return
         if self.micro > self.begun and not self.repeats:  # it has computed the gradients
             self.entries = [each for each in self.entries if each[0] != "grad"]
             self.note_gradients(optimizer)

@@ -32,8 +32,11 @@ def loaded(module):
         import ninefold_bench_calls
         import ninefold_bench_changes
 
-        watch = ninefold_bench_changes.watch(ninefold_bench_calls.Calls(module.Module))
-        WATCH.extend([] if watch is None else [watch])
+        calls = ninefold_bench_calls.Calls(module.Module)
+        if watch := ninefold_bench_changes.watch(calls):
+            WATCH.append(watch)
+        else:
+            calls.end()
     elif CHANGED and module.__name__ == OPTIMIZERS:
         watch_what_is_made(module.Optimizer)
         module.register_optimizer_step_post_hook(end_watch)
@@ -106,13 +109,12 @@ NESTED = []
 
 
 def new_seed():
-    """A seed for a call without one: the same in all commands of a round, another in each call.
-
-    torch's is another one in each worker of a loader.
+    """A seed for a call without one: another in each call, rank and worker of a loader, whose seeds
+    of torch differ. Commands of a round that make the same calls get the same.
     """
-    torch = sys.modules.get("torch")
+    torch, rank = sys.modules.get("torch"), os.environ.get("RANK", "0")
     own = torch.initial_seed() if hasattr(torch, "initial_seed") else ""
-    return zlib.crc32(f"{NUMBER} {own} {next(CALLS)}".encode())
+    return zlib.crc32(f"{NUMBER} {rank} {own} {next(CALLS)}".encode())
 
 
 def by(seed, limit=None):
