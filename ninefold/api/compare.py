@@ -7,7 +7,7 @@ import operator
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,7 @@ def compare(
         dataset. Else default_collate makes them, whose float64 becomes float32. test is needed for
         accuracy.
     loss: loss(output, target) returns a scalar tensor, or a tensor [n] with one for each example.
+        One that is a module is in the network's mode, unless it was in evaluation mode.
     metric: metric(output, target) returns a tensor [n], more is better (else return its negative);
         None: accuracy, of outputs [n, classes] and targets [n].
     forward: forward(model, batch) returns the loss; `loss` is then None, and items of any kind.
@@ -139,7 +140,9 @@ def listed(words: object) -> list[str]:
     """Words as a list, of which one may be given alone, or none as None."""
     if words is None:
         return []
-    return [*map(str, words)] if isinstance(words, list | tuple) else [str(words)]
+    if isinstance(words, str) or not isinstance(words, Iterable):
+        return [str(words)]
+    return [*map(str, words)]
 
 
 def asked_axes(device: object, parallel: object, amp: object) -> dict[str, str]:
@@ -179,7 +182,9 @@ def new_folder(folder: str | Path | None) -> Path:
 
 def _take(place: Path) -> bool:
     """Make the folder of objects, which only one comparison can; return whether this one did."""
-    with needing_room(place), suppress(FileExistsError):
-        (place / FILE.parent).mkdir(mode=0o700, parents=True)
-        return True
+    with needing_room(place):
+        place.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            (place / FILE.parent).mkdir(mode=0o700)
+            return True
     return False

@@ -68,7 +68,8 @@ def fits(
         failed = [str(explained(each)) for each in ended.failures]
         if ended.code and not failed:  # it was killed before it told any
             failed.append(str(ending))
-        return Fits(ended.rows, failed, held_on_gpus() if memory is None else [])
+        on_gpu = memory is None and not device.startswith("cpu")
+        return Fits(ended.rows, failed, held_on_gpus() if on_gpu else [])
 
 
 class Fits:

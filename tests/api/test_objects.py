@@ -26,7 +26,7 @@ from ninefold.api import FILE, parts
 from ninefold.api.compare import new_folder
 from ninefold.api.objects import gather
 from ninefold.config.untrusted import unknown
-from ninefold.errors import ConfigError, Failure
+from ninefold.errors import ConfigError, Failure, ResourceError
 from ninefold.files import sha256_of
 
 X, Y = torch.randn(20, 4), torch.randint(0, 3, (20,))
@@ -160,6 +160,9 @@ def test_comparisons_that_start_together_have_folders_of_their_own(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("time.strftime", lambda form: "now")
     assert [new_folder(None).name for _ in range(3)] == ["now", "now_", "now__"]
+    Path("gone").symlink_to("nowhere")
+    with pytest.raises(ResourceError, match="folder=gone/mine: it cannot be written to"):
+        new_folder("gone/mine")
     new_folder("mine")
     with pytest.raises(ConfigError, match="folder=mine: it holds a comparison already; "):
         new_folder("mine")
