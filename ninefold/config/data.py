@@ -134,12 +134,17 @@ def facts_of(text: str, check: bool) -> dict[str, str]:
     """Hashes of what the frozen job `text` reads on this host: the user's modules, and its files'
     names and sizes.
 
-    Of an evaluation's references some lead to its checkpoint, which is not read here.
+    Of an evaluation's references some lead to its checkpoint, which is not read here: those to the
+    environment are followed in any job.
 
     check: check the data first, and download it if the job says so. Raises Failure.
     """
     job = OmegaConf.create(text)
-    modules = fingerprint.code(untrusted.targets_in(OmegaConf.to_container(job)))
+    targets = untrusted.targets_in(OmegaConf.to_container(job))
+    known = OmegaConf.create([*filter(untrusted.only_environment, targets)])
+    names = OmegaConf.to_container(known, resolve=True)
+    assert isinstance(names, list)
+    modules = fingerprint.code(names)
     dataset = OmegaConf.select(job, "dataset")
     if dataset is None or refers_elsewhere(dataset):
         return {"modules": modules}

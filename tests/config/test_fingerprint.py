@@ -74,3 +74,17 @@ def test_hosts_evaluate_what_refers_to_a_checkpoint_that_none_has_read_so_far(wo
     config = compose("evaluate", flags_of(["ckpt=run", *words])).config
     job = asked(config, config.hydra)
     assert facts_of(as_yaml(job.config.frozen, job.choices), check=True).keys() == {"modules"}
+
+
+def test_hosts_compare_the_modules_that_the_environment_names(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("NETS", "my_nets")
+    resolvers.register()
+    words = ["ckpt=run", "+model.net={_target_: '${oc.env:NETS}.Net', depth: '${seed}'}"]
+    config = compose("evaluate", flags_of(words)).config
+    job = asked(config, config.hydra)
+    text = as_yaml(job.config.frozen, job.choices)
+    (tmp_path / "my_nets.py").touch()
+    before = facts_of(text, check=True)
+    (tmp_path / "my_nets.py").write_text("# changed")
+    assert facts_of(text, check=True) != before
