@@ -52,15 +52,17 @@ class Stored:
     """What a folder says of the command that made it.
 
     words: its overrides. of_hydra: those of Hydra's own section. tree: the configuration that was
-    composed of them. typed_in: its working directory. places: where it looked for the user's
-    options, as in Hydra's search path. options: those of each group, the composed one first, then
-    those that it swept.
+    composed of them. job: that of a run with what its resumes changed, its paths absolute; `tree`
+    of a study. typed_in: its working directory. places: where it looked for the user's options, as
+    in Hydra's search path. options: those of each group, the composed one first, then those that it
+    swept.
     """
 
     folder: Path
     words: list[Override]
     of_hydra: list[Override]
     tree: Mapping[str, Any]
+    job: Mapping[str, Any]
     typed_in: Path
     places: list[str]
     options: dict[str, list[str]]
@@ -94,7 +96,7 @@ class Stored:
         return [word for word in [*self.words, *(self.of_hydra if resumes else ())] if holds(word)]
 
     def paths(self, given: Sequence[Override]) -> dict[str, str]:
-        """Paths that are relative to where it was typed, and not replaced by the command."""
+        """Paths that are relative to where they were typed, and not replaced by the command."""
         keys, found = {_key(each) for each in given}, {}
         said = {_key(word): word.value() for word in self.words}
         for key in PATHS:
@@ -103,7 +105,8 @@ class Stored:
             if replaced or not isinstance(path, str) or "${" in path:
                 continue
             if not os.path.isabs(os.path.expanduser(path)):
-                found[key] = str(self.typed_in / path)
+                # Of a run it is absolute there: a resume may have been typed in another folder.
+                found[key] = str(self.typed_in / str(select(self.job, key)))
         return found
 
     @property
@@ -192,12 +195,14 @@ def read(folder: Path, name: str = KEY) -> Stored:
 
 def _read(folder: Path) -> Stored:
     if (folder / SWEEP).exists():
-        tree = untrusted.parse(read_text(folder / SWEEP))
+        tree = job = untrusted.parse(read_text(folder / SWEEP))
     else:
         names = ("config.yaml", "hydra.yaml")
         job, hydra = (untrusted.parse(read_text(folder / ".hydra" / name)) for name in names)
         tree = {**job, **hydra}
         tree["hydra"]["overrides"]["task"] = overrides_of(folder)  # those of its resumes, too
+        if (frozen := folder / "config.yaml").exists():  # its paths are absolute
+            job = untrusted.parse(read_text(frozen))
     settings = tree["hydra"]
     words, of_hydra = (
         parsed(map(str, settings["overrides"].get(kind) or ())) for kind in ("task", "hydra")
@@ -217,7 +222,7 @@ def _read(folder: Path) -> Stored:
             options[group] = [option]
     typed_in = Path(runtime["cwd"])
     return Stored(
-        folder, words, of_hydra, tree, typed_in, list(_places(runtime, typed_in)), options
+        folder, words, of_hydra, tree, job, typed_in, list(_places(runtime, typed_in)), options
     )
 
 

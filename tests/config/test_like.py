@@ -115,12 +115,14 @@ def test_a_run_that_was_resumed_elsewhere_is_repeated_as_it_was_resumed(tmp_path
     folder = made(tmp_path, "parallel=ddp", own, "dataset.root=data", root="data", choices=choices)
     (folder / ".hydra").mkdir()
     (folder / "multirun.yaml").rename(folder / ".hydra" / "hydra.yaml")
-    (folder / ".hydra" / "config.yaml").write_text("seed: 0\n")
+    (folder / ".hydra" / "config.yaml").write_text("dataset: {root: data, cache_dir: ~/x}\n")
     overrides = folder / ".hydra" / "overrides.yaml"
     overrides.write_text(OmegaConf.to_yaml(["parallel=ddp", own, "dataset.root=data"]))
     assert words_of(folder) == ["parallel=ddp", own, "dataset.root=/there/data"]
-    overrides.write_text(OmegaConf.to_yaml(["parallel=none", own, "dataset.root=/new"]))
-    assert words_of(folder, "trust=true") == ["parallel=none", "dataset.root=/new"]
+    overrides.write_text(OmegaConf.to_yaml(["parallel=none", own, "dataset.root=data"]))
+    resumed = "dataset: {root: /new/data, cache_dir: /home/another/x}\n"  # in /new, by another
+    (folder / "config.yaml").write_text(resumed)
+    assert words_of(folder) == ["parallel=none", "dataset.root=/new/data"]
 
 
 def test_options_are_looked_for_where_the_study_found_them(tmp_path):
