@@ -101,7 +101,10 @@ class Asked(_Job):
         )
 
     def _follows(self, now: Tree, folder: Path) -> list[str]:
-        """The keys that refer to others, but for those that were set when `folder` was begun."""
+        """The keys that refer to others, but for those that a command of the run in `folder` set.
+
+        That is the command that began it, or one that resumed it.
+        """
         told = {*map(key_of, resume.all_overrides(folder, []))}
         of_job = [key for key, value in flat(now).items() if "${" not in str(value)]
         return [key for key in of_job if key not in told and self.config.refers(key)]
@@ -322,8 +325,8 @@ def _resumed(job: Checked, folder: Path) -> Checked:
         resuming.check_values()
     except Failure as failure:
         raise Refused([failure]) from failure
-    config, choices = resuming.merged
-    overrides = resume.all_overrides(folder, job.overrides)
+    config, choices, replaced = resuming.merged
+    overrides = resume.all_overrides(folder, job.overrides, replaced)
     return replace(job, config=config, choices=choices, overrides=overrides)
 
 

@@ -84,15 +84,17 @@ def read(folder: Path) -> Stored:
     return Stored(folder, config, choices)
 
 
-def all_overrides(folder: Path, now: list[str]) -> list[str]:
+def all_overrides(folder: Path, now: list[str], replaced: Sequence[str] = ()) -> list[str]:
     """The overrides of the commands that started and resumed a run, as of one command.
 
     now: those of the command that resumes it, which replace earlier ones of the same key.
+    replaced: groups that it replaces as a whole, so that no earlier override of them holds.
     """
     try:
         before = overrides_of(folder)
     except (OSError, ValueError, yaml.YAMLError):
         before = []  # the run was moved without it
+    before = [text for text in before if key_of(text).partition(".")[0] not in replaced]
     return list({key_of(text): text for text in (*before, *now)}.values())
 
 
@@ -168,8 +170,11 @@ class Resume:
             raise CheckpointError("resume", self.run.folder, wrong, problem.cause, do)
 
     @cached_property
-    def merged(self) -> tuple[Configuration, Tree]:
-        """The run's job and options, with the command's values of `keys` that may change."""
+    def merged(self) -> tuple[Configuration, Tree, list[str]]:
+        """The run's job and options, with the command's values of `keys` that may change.
+
+        Last, the groups that the command replaces as a whole.
+        """
         options, values = dict(self.run.choices), {}
         # Loggers are replaced as a whole: `~logger.tensorboard` names one that is absent.
         keys = ["logger" if key.startswith("logger") else key for key in self.keys]
@@ -179,10 +184,11 @@ class Resume:
             if same or (value := select(now, key)) == schema.ABSENT:
                 continue
             values[key] = value
-            if key in ("logger", STRATEGY):
-                options.pop(key, None)
-                if key in self.choices:  # not where several are chosen, in a list
-                    options[key] = self.choices[key]
+        replaced = [key for key in ("logger", STRATEGY) if key in values]
+        for key in replaced:
+            options.pop(key, None)
+            if key in self.choices:  # not where several are chosen, in a list
+                options[key] = self.choices[key]
         if started_by() and "parallel.processes" not in keys:  # their launcher determines it
             values["parallel.processes"] = "auto"
         config = self.run.config.with_values(values)
@@ -192,7 +198,7 @@ class Resume:
             if key not in keys and (STRATEGY in values or by in keys)
             if select(config.frozen, key) != schema.ABSENT
         }
-        return config.with_values(follows), options
+        return config.with_values(follows), options, replaced
 
 
 def unfinished(root: Path) -> list[Path]:

@@ -13,8 +13,9 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from ninefold.checkpoint.store import Checkpoints
-from ninefold.config import resume
-from ninefold.config.job import asked
+from ninefold.config import resolvers, resume
+from ninefold.config.composition import compose, flags_of
+from ninefold.config.job import asked, check
 from ninefold.config.like import expanded
 from ninefold.config.schema import is_any_of
 from ninefold.config.untrusted import for_evaluation
@@ -262,6 +263,27 @@ def test_what_a_resume_changed_belongs_to_the_words_of_the_run_from_then_on(shel
     words = ["clock.warmup=0", "log_every=2", "max_steps=5"]
     assert result(run)["overrides"] == words
     assert expanded([f"like={run}"]) == ["logger=quiet", *words]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "kept"),
+    [
+        (["parallel=ddp", "parallel.devices=[0,1]"], ["parallel=none"], []),
+        (["parallel.device=cpu"], ["parallel=none"], ["parallel.device=cpu"]),  # the run's own
+        (["logger=quiet"], ["~logger.tensorboard"], []),
+        (["~logger.tensorboard"], ["logger=quiet"], []),
+    ],
+    ids=str,
+)
+def test_no_word_is_left_of_a_strategy_or_of_loggers_that_a_resume_replaced(
+    begun, tmp_path, before, now, kept
+):
+    run = copied(begun, "ddp" if "parallel=ddp" in before else "plain", tmp_path / "run")
+    (run / ".hydra" / "overrides.yaml").write_text(OmegaConf.to_yaml([*before, "seed=0"]))
+    resolvers.register()
+    config = compose("train", flags_of([f"resume={run}", *now])).config
+    resumed = check(asked(config, config.hydra))
+    assert resumed.overrides == [*kept, "seed=0", f"resume={run}", *now]
 
 
 def test_a_run_that_is_over_and_resumed_keeps_what_it_measured(shell, begun):
