@@ -88,8 +88,8 @@ class TrainingRun(Training):
         folder = self.writer.checkpoints.folder.parent
         if self.overrides_yaml is not None:
             write_durably(folder / "config.yaml", self.job_yaml.encode())
-            (folder / OVERRIDES).parent.mkdir(exist_ok=True)
-            write_durably(folder / OVERRIDES, self.overrides_yaml.encode())
+            if (folder / OVERRIDES).parent.is_dir():  # the run was not moved without it
+                write_durably(folder / OVERRIDES, self.overrides_yaml.encode())
         if not self.finished:  # the result of an earlier segment no longer holds
             (folder / FILE).unlink(missing_ok=True)
 

@@ -286,6 +286,14 @@ def test_no_word_is_left_of_a_strategy_or_of_loggers_that_a_resume_replaced(
     assert resumed.overrides == [*kept, "seed=0", f"resume={run}", *now]
 
 
+def test_a_run_that_was_moved_without_its_words_gets_none_by_a_resume(shell, begun):
+    run = copied(begun, "plain", shell.folder / "run")
+    shutil.rmtree(run / ".hydra")
+    shell.train("resume=run", "max_steps=4", code=0)
+    assert stored(run)["max_steps"] == 4
+    assert not (run / ".hydra").exists()
+
+
 def test_a_run_that_is_over_and_resumed_keeps_what_it_measured(shell, begun):
     """What is lost with its result.json is not known: the process that goes on trains nothing."""
     run = copied(begun, "plain", shell.folder / "run")
