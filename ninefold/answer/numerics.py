@@ -55,7 +55,8 @@ def rows(folder: Path, runs: Sequence[Run]) -> list[Row]:
     """Return a row for each recorded step of each run below `folder`.
 
     Each run is compared with the none-fp32 run of its group and seed, of the same round if there
-    are several. Files that are damaged or hold something else are skipped.
+    are several. Where scaling is weak, more processes take other batches: they have no row. Files
+    that are damaged or hold something else are skipped.
     """
     found: list[Row] = []
     for group in groups(runs):
@@ -67,11 +68,14 @@ def rows(folder: Path, runs: Sequence[Run]) -> list[Row]:
 
 
 def _reference(folder: Path, group: RunGroup, run: Run) -> Run | None:
-    """The run that `run` is compared with: of its seed, and of its round if there are several."""
+    """The run that `run` is compared with: of its seed and batch size, and of its round if there
+    are several.
+    """
     candidates = [
         other
         for other in group.of(PLAIN)
-        if other.seed == run.seed and (folder / other.folder / NUMERICS).is_file()
+        if (other.seed, other.batch_size) == (run.seed, run.batch_size)
+        and (folder / other.folder / NUMERICS).is_file()
     ]
     return min(candidates, key=lambda other: other.round != run.round, default=None)
 

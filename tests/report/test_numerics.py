@@ -138,6 +138,19 @@ def test_batch_norm_of_parts_is_by_design_unless_more_is_wrong(run, size, by_des
     assert ("batch norm takes the mean and variance" in entry.sentence) is by_design
 
 
+def test_first_steps_are_compared_only_of_batches_of_one_size(tmp_path):
+    """Where scaling is weak, four processes take four times the examples that one takes."""
+    one = replace(RUN, batch_size=64, processes=1, max_processes=1, scaling="weak")
+    ddp = [replace(DDP, folder=f"x{n}", batch_size=64 * n, processes=n, scaling="weak")
+           for n in (1, 4)]  # fmt: skip
+    for run in (one, *ddp):
+        content = arrays()
+        if run.folder == "x4":
+            other_examples(content)
+        write(tmp_path, run, content)
+    assert {row.folder for row in rows(tmp_path, [one, *ddp])} == {"none", "x1"}
+
+
 def test_batch_norm_explains_a_gradient_of_another_size_alone(tmp_path):
     content = {**arrays(), "batch_norm": np.array(True)}
     content["gradients"] *= 1.1
