@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ninefold.answer import leads
 from ninefold.answer.answer import Answer, AnswerTable, Compared
 from ninefold.answer.cell import PLAIN, Cell
+from ninefold.answer.decision import decide
 from ninefold.answer.fields import word
 from ninefold.answer.reasons import exclusions
 from ninefold.answer.study_facts import StudyFacts
@@ -99,6 +101,10 @@ def answer(recording: Recording, facts: StudyFacts) -> Answer | None:
     if best is None or best.speedup is None:
         return Answer(UNKNOWN, False, reasons=reasons, table=table)
     lead, named = _lead(best, best.speedup, kind, len({each.base.amp for each in found}) > 1)
+    if named in facts.open_scores:
+        undecided = replace(decide(facts), unscored=[named])
+        more = recording.next_steps.surer(undecided)
+        return Answer(leads.lead(undecided), False, reasons=reasons, table=table, surer=more)
     return Answer(lead, named is not None, named, reasons=reasons, table=table)
 
 

@@ -173,6 +173,33 @@ def test_a_number_of_processes_that_is_not_acceptable_is_not_recommended(changes
     assert [each.startswith(why) for each in answer.reasons[2:]] == [True] * bool(why)
 
 
+@pytest.mark.parametrize("none", [True, False])
+def test_a_number_of_processes_whose_score_is_open_is_not_named(none):
+    found = planted(none=none)
+    apart = [
+        replace(run, score=0.9 + 0.02 * (-1) ** (run.seed or 0)) if run.cell == FOUR else run
+        for run in trained(0.0)
+        if none or run.parallel != "none"
+    ]
+    sweep = found.environment["sweep"]
+    sweep["command"] = "python train.py -m seed=0,1,2,3,4,5"
+    sweep["timing_ended"] = "decided"
+    for kind, runs in (("timing", found.runs), ("rounds", apart)):
+        sweep[kind] = [
+            {"round": n, "seed": n, "runs": [run.folder for run in runs if run.seed == n]}
+            for n in range(6)
+        ]
+    answer = built(replace(found, runs=[*found.runs, *apart], folder=Path("mine"))).answer
+    assert (answer.decided, answer.cell) == (False, None)
+    if none:
+        assert answer.lead == "Not decided: whether ddp x4, fp32 keeps accuracy is open."
+        assert answer.surer.text.startswith("Scores are open: ")
+        assert " seed=0,1,2,3,4,5,6," in answer.surer.command
+    else:
+        assert answer.lead == "No answer yet: none, fp32 was not run."
+        assert answer.surer is None
+
+
 def test_whole_runs_say_the_direction_first_draw_their_seconds_and_have_no_verdict():
     found = planted()
     whole = [replace(run, turns=None, taken=[], score=0.9) for run in found.runs]
