@@ -87,6 +87,9 @@ class Timing(Entries):
         """Make the rounds that are left."""
         recording, tournament = self._recording, self._tournament
         recording.timing_ended = None
+        last = max(recording.timing_looks, default=self.done)
+        if last < self.done:  # who was eliminated there stays out; a look now would cost level
+            self._look(last)
         with ExitStack() as self._stack:
             tournament.run()
         recording.timing_ended = tournament.ended
@@ -107,18 +110,20 @@ class Timing(Entries):
         """That of this round."""
         return self._recording.folder / TIMING / str(self.done)
 
-    def _look(self) -> Look:
+    def _look(self, rounds: int | None = None) -> Look:
         """Look at what is known; leave out the cells whose times cannot change the answer.
 
         Nothing is decided while one has no run that has ended, as one that failed before the study
         was resumed.
+
+        rounds: at what was known after so many; None: now.
         """
         from ninefold.answer.study import look_at  # here, because it imports SciPy
 
         recording = self._recording
         recording.write()  # with this look
-        pairs = self._settings["pairs"]
-        found = look_at(recording.known_runs(), recording, pairs)
+        known = replace(recording, timing=recording.timing[:rounds])
+        found = look_at(known.known_runs(), known, self._settings["pairs"])
         runs = [name for entry in recording.timing for name in entry.runs]
         timed = {Path(name).name for name in runs if recording.has_ended(name)}
         untimed = {name for name, cell in self._cells.items() if cell.folder not in timed}

@@ -63,7 +63,7 @@ class Tournament:
         log: TurnLog | None = None,
     ) -> None:
         self._entries, self._rule = entries, rule
-        # Time that is added makes more rounds, not longer ones: it is told how many it makes.
+        # Time that is added makes more rounds, up to `rounds`: it is told how many it makes.
         self._budget = replace(budget, longest=elapsed / entries.done) if entries.done else budget
         self.seed = secrets.token_hex(8) if seed is None else seed
         self._clock, self._elapsed = clock, elapsed

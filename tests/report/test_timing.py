@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,12 @@ from ninefold.answer.rounds import count_turns
 from ninefold.report.data.recording import read_runs
 from ninefold.report.data.runs import run_of_result
 from ninefold.report.tree import Report
+from ninefold.study.plan import PlannedCell
+from ninefold.study.record import StudyFolder
+from ninefold.study.screen import Screen
+from ninefold.study.timing import Timing
 from ninefold.tournament.contestant import Look
+from ninefold.tournament.rounds import Tournament
 from tests.report.made import entry, result, sweep, take_turns, write_result
 from tests.report.studies import DDP, DDP_AUTOCAST, DP, NONE, NONE_AUTOCAST, NONE_SCALER
 
@@ -117,6 +123,22 @@ def test_cells_that_cannot_be_the_best_are_measured_no_further(tmp_path):
     assert not state.decided
     # dp-fp32 is the control of none-fp32 and stays as long as that one does.
     assert state.left == ["none-fp32", "none-autocast", "none-scaler", "dp-fp32"]
+
+
+def test_a_resumed_study_leaves_out_who_was_eliminated_at_the_last_look(tmp_path, monkeypatch):
+    near = {**SECONDS, NONE_SCALER: 1.01, NONE: 1.01, DP: 1.01}
+    left = look(study(tmp_path / "look", near, rounds=4, noise=0.06), "best").left
+    gone = {DDP: 4, DDP_AUTOCAST: 4}
+    record = StudyFolder.open(study(tmp_path / "now", near, 5, 0.06, gone, ended=None))
+    record.timing_looks, record.timing_seconds = {3: 0.3, 4: 0.4}, 60.0
+    record.settings["study"] |= {"pairs": "best", "turns": "auto", "time_budget": 3}
+    cells = [PlannedCell({"parallel": cell.parallel, "amp": cell.amp}, ()) for cell in near]
+    plan: Any = SimpleNamespace(timed=cells)
+    timing = Timing(plan, record, Screen(), lambda *_: None)
+    monkeypatch.setattr(Tournament, "run", lambda _: None)
+    timing.run()
+    assert {*timing.names} == {*left}
+    assert record.timing_looks == {3: 0.3, 4: 0.4}  # no level was spent
 
 
 def test_open_cells_are_measured_further_though_they_lack_a_key_that_is_swept(tmp_path):
