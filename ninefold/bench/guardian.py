@@ -93,9 +93,9 @@ def of_token(token: str) -> Iterator[int]:
 
 
 def kill(token: str, process: subprocess.Popen[bytes] | None = None) -> None:
-    """Kill a process with all that it has started, and all with a token, until none is left.
+    """Kill a process, what it has started and all that are marked by a token, until none is left.
 
-    torch's manager of shared memory removes that of the others first, and ends by itself.
+    torch_shm_manager is left to remove the shared memory of the others, and ends by itself.
     """
     late = time.monotonic() + TO_UNLINK
 

@@ -52,8 +52,8 @@ class Rule:
 
     score: where it is: a pattern whose last match in the output counts; or {out}/FILE.json:KEY; or
     {out}:TAG of TensorBoard. better: which scores are, "less" or "more". margin: a gain of less is
-    not worth keeping. as_good: whether the change is made for another gain, such as speed: then it
-    is kept if its score is worse by less than the margin. level: the chance that a change is kept,
+    not worth keeping. as_good: whether the change aims at something else, such as speed: then it is
+    kept unless its score is worse by the margin or more. level: the chance that a change is kept,
     or discarded, that should not be.
     """
 

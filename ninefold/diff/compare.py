@@ -407,12 +407,12 @@ def find(one: Training, other: Training, after: int = 0) -> Divergence:
         unequal = [each for each in all_ if each.distance > EXACT]
         if unequal and parting.inexact is None:
             parting.inexact = parting.step, unequal[0]
-        let_go = list[Difference]()
         beyond = [each for each in all_
                   if each.distance > each.limit and each[:2] not in harmless]  # fmt: skip
-        if parting.steps > 1 and may_be_kinks(parting, beyond):
-            let_go = [each for each in beyond if each.phase == "grad" and each.distance <= MOST]
-            beyond = [each for each in beyond if each not in let_go]
+        bends = parting.steps > 1 and may_be_kinks(parting, beyond)
+        let_go = [each for each in beyond
+                  if bends and each.phase == "grad" and each.distance <= MOST]  # fmt: skip
+        beyond = [each for each in beyond if each not in let_go]
         if parts(beyond, all_):
             first = beyond[0]  # rounding grows from step to step, but not in inputs and options
             grows = first.phase not in ("input", *OPTIONS) and first.distance < 1

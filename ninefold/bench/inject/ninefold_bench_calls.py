@@ -74,7 +74,9 @@ class Calls:
 
 
 def put_forward(module, around):
-    """Have a module, and copies of it, compute by `around(forward, arguments, keywords)`."""
+    """Replace the forward of a module, and of later copies of it, by one that returns
+    `around(forward, arguments, keywords)`.
+    """
     bound = getattr(module.forward, "__self__", None) is module
     own = module.forward.__func__ if bound else module.forward
 

@@ -131,10 +131,11 @@ class Recorder:
     were on when recording began. depth: of the call of a network that is under way; a network is an
     outermost module that computes itself. on: whether that is recorded. networks: by id, with what
     their names begin with. entered: those of this step. begun: micro-batches when the optimizer's
-    step began. again: calls of each module since the last backward pass. names: of parameters and
-    modules, by id. modules: classes, by name. ties: names of
-    each parameter that has several. scale: of the GradScaler whose step it is. state: of random
-    numbers at the last output. drew: outputs for which some were drawn.
+    step began. repeats: whether the closure of that step has been called, so that further calls are
+    not recorded. again: calls of each module since the last backward pass. names: of parameters and
+    modules, by id. modules: classes, by name. ties: names of each parameter that has several.
+    scale: of the GradScaler whose step it is. state: of random numbers at the last output. drew:
+    outputs for which some were drawn.
     """
 
     def __init__(self):
@@ -369,7 +370,7 @@ class Recorder:
     # Steps.
 
     def before_step(self, optimizer, arguments, keywords):
-        """A step begins; of a closure that it takes, the first call is recorded alone."""
+        """Note that a step begins; of the closure that it may take, record only the first call."""
         self.step_begins(optimizer)
         by_place = len(arguments) > 1  # behind the optimizer
         closure = arguments[1] if by_place else keywords.get("closure")

@@ -109,8 +109,9 @@ NESTED = []
 
 
 def new_seed():
-    """A seed for a call without one: another in each call, rank and worker of a loader, whose seeds
-    of torch differ. Commands of a round that make the same calls get the same.
+    """Return a seed for a call without one: another in each call, rank and worker of a loader.
+
+    Both commands of a round get the same seeds if they make the same calls.
     """
     torch, rank = sys.modules.get("torch"), os.environ.get("RANK", "0")
     own = torch.initial_seed() if hasattr(torch, "initial_seed") else ""
