@@ -1,6 +1,8 @@
 """A container's quota of CPU time is the size of its machine, and others are who use it up."""
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -105,3 +107,14 @@ def test_under_a_quota_others_are_those_of_its_group_and_a_host_without_a_cpu_le
     share = load.share([])
     assert share is not None
     assert low <= share <= high
+
+
+def test_what_a_child_used_that_began_and_ended_meanwhile_is_our_own(groups, monkeypatch):
+    monkeypatch.setattr(neighbors, "STAT", groups / "stat")
+    cpus = sorted(os.sched_getaffinity(0))
+    write(groups, {"stat": "\n".join(f"cpu{cpu} 0 0 0 0 0" for cpu in cpus)})  # never idle
+    load, began = NeighborLoad([]), time.monotonic()
+    busy = "import time\nwhile time.process_time() < 0.4: pass"
+    subprocess.run([sys.executable, "-c", busy], check=True)
+    whole = (time.monotonic() - began) * len(cpus)
+    assert load.share([]) < 1 - 0.35 / whole

@@ -158,8 +158,8 @@ def _lead(found: Decision[Facts], decided: bool, baseline: str, rounds: int) -> 
     names, best, settings = list(found.facts.seconds), found.named, found.facts.settings
     pair_of = found.facts.comparison.pair
     if best is None:
-        time = f"there was time for {counted(rounds, 'round')}"
-        return f"{OPEN_LEAD}: {time}, and it takes more; raise minutes."
+        done = "1 round is" if rounds == 1 else f"{rounds} rounds are"
+        return f"{OPEN_LEAD}: {done} complete, and it takes more; raise minutes."
     against = best if len(names) != 2 else next(name for name in names if name != baseline)
     pair = pair_of(baseline, against)
     if len(names) == 2 and pair is not None:

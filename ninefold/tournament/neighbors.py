@@ -56,7 +56,8 @@ class NeighborLoad:
 class _Used(NamedTuple):
     """CPU time so far, in seconds.
 
-    idle: of the CPUs that this process may use. own: that each process used. group: that all in the
+    idle: of the CPUs that this process may use. own: that each process used, this one with its
+    children that have ended, as the workers of a loader after a pass. group: that all in the
     control group with a quota used; 0 without one. cpus: as many as this process may use together.
     """
 
@@ -75,6 +76,8 @@ def _used(processes: Sequence[int]) -> _Used | None:
         for pid in processes:
             with suppress(OSError):
                 own[pid] = time.clock_gettime(~pid << 3 | PROCESS_CLOCK)
+        children = os.times()
+        own[os.getpid()] += children.children_user + children.children_system
         group = 0.0 if limit is None else limit.used()
     except (OSError, OverflowError, AttributeError):
         return None

@@ -264,7 +264,7 @@ def test_the_sentence_claims_what_was_shown_and_always_says_in_this_process() ->
     assert 0.5 < open_.chance < 0.98
     none = found(1.0, rounds=0)
     assert (none.best, none.decided) == (None, False)
-    assert none.sentence.startswith("Not decided in this process: there was time for 0 rounds")
+    assert none.sentence.startswith("Not decided in this process: 0 rounds are complete")
     beside = found(1.5, busy=0.31, late=6).caveats
     assert "under load: other programs used 31 % of the CPU, in most turns" in beside[0]
     bursts = found(1.5, busy=0.31, late=2).caveats
