@@ -85,7 +85,7 @@ class TurnTaker:
             return known
         if own is not None and own >= FIRST_TURN_STEP:
             return Pace(own, own)
-        taken = yield Turn(self.name, *FIRST_TURN)
+        taken = yield Turn(self.name, *FIRST_TURN, counted=False)
         return Pace(taken.seconds, taken.seconds)
 
     def turn(self, turn: Turn) -> float:
