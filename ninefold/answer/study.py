@@ -34,15 +34,18 @@ def look_at(runs: Sequence[Run], sweep: StudyRecord, pairs: str) -> Look:
     """Return what the timing rounds of a study have shown, and which cells to measure further.
 
     runs: so far, as `rounds.runs_of` returns them. pairs: "best" asks for the best cell only, "all"
-    for a verdict on every pair.
+    for a verdict on every pair, as where no cell may be named.
     """
     found = [facts for facts in facts_of_study(runs, sweep) if facts.timed]
     if not found:
         return Look(decided=False)
     bests = [left_of_best(facts) for facts in found]
-    left = [set(own) for _, own in bests]
-    if pairs == "all":
-        left = [left_of_pairs(facts.comparison.seconds, facts.failed) for facts in found]
+    left = [
+        left_of_pairs(facts.comparison.seconds, facts.failed)
+        if pairs == "all" or named is None
+        else {*own}
+        for facts, (named, own) in zip(found, bests, strict=True)
+    ]
     cells = {
         name: run.cell
         for facts, open_cells in zip(found, left, strict=True)

@@ -147,17 +147,18 @@ class Pair:
     def after(self, before: Pair) -> Pair:
         """This pair with what an earlier look has shown of it.
 
-        The intervals of all looks hold together, so what is known lies in all of them.
+        The intervals of all looks hold together, so what is known lies in all of them; where they
+        have nothing in common, as times have changed since, the earlier one stands.
         """
         lows = [end for end in (before.low, self.low) if end is not None]
         highs = [end for end in (before.high, self.high) if end is not None]
         low, high = max(lows, default=None), min(highs, default=None)
+        verdict = self.verdict if before.verdict in UNDECIDED else before.verdict
         if low is not None and high is not None and low > high:
-            low, high = before.low, before.high
+            low, high, verdict = before.low, before.high, before.verdict
         speedup = self.speedup
         if speedup is not None and low is not None and high is not None:
             speedup = min(max(speedup, low), high)
-        verdict = self.verdict if before.verdict in UNDECIDED else before.verdict
         return replace(self, speedup=speedup, low=low, high=high, verdict=verdict)
 
     @property

@@ -147,6 +147,13 @@ def test_looks_that_share_rounds_cost_less_than_looks_that_do_not() -> None:
     assert level_at(shares, 0.05) > 1.5 * alone
 
 
+def test_where_the_intervals_of_two_looks_have_nothing_in_common_the_earlier_look_stands():
+    before = Pair("a", "b", 3, 0.98, 0.952, 1.008, 0.5, 0.5, "open")
+    now = Pair("a", "b", 12, 1.1, 1.05, 1.15, 0.0, 0.0, "faster")
+    found = now.after(before)
+    assert (found.low, found.speedup, found.high, found.verdict) == (0.952, 1.008, 1.008, "open")
+
+
 def test_what_is_said_between_looks_is_said_as_at_the_end() -> None:
     looks = {3: 0.4, 4: 0.5}
     assert [*looks_until(looks, 4)] == [(3, (0.4,)), (4, (0.4, 0.5))]

@@ -112,6 +112,15 @@ def test_a_clear_best_cell_settles_a_study_that_asks_for_the_best(tmp_path):
     assert (state.decided, state.left, state.named) == (True, [], "none-autocast")
 
 
+def test_where_none_may_be_named_cells_are_measured_until_each_pair_is_decided(tmp_path):
+    near = {NONE_AUTOCAST: 1.0, DDP_AUTOCAST: 1.01}
+    short = {"dtype": "float16", "grad_scaler": False}
+    state = look(study(tmp_path / "near", near, noise=0.06, **short), "best")
+    assert (state.decided, state.named, len(state.left)) == (False, None, 2)
+    far = {NONE_AUTOCAST: 1.0, DDP_AUTOCAST: 4.0}
+    assert look(study(tmp_path / "far", far, noise=0.001, **short), "best").decided
+
+
 def test_before_the_first_timing_round_all_cells_are_to_be_measured(tmp_path):
     state = look(study(tmp_path, rounds=0), "best")
     assert state == Look(decided=False)
