@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_norm
 
 from ninefold.engine.amp import CountingScaler
+from ninefold.engine.parallel import whole
 
 
 class NoClip:
@@ -26,7 +25,6 @@ class Clip(NoClip):
     """Unscales the gradients, measures their norm and clips them in place.
 
     norm: the largest norm of all of them together. value: else, of each element.
-    full_tensor: gathers a tensor that a strategy has sharded, see `Parallel.full_tensor`.
     """
 
     def __init__(
@@ -36,20 +34,18 @@ class Clip(NoClip):
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         scaler: CountingScaler,
-        full_tensor: Callable[[Tensor], Tensor],
     ) -> None:
         self._most, self._bound = norm, value
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._optimizer = optimizer
         self._scaler = scaler
-        self._full_tensor = full_tensor
         self._norm: Tensor | None = None
 
     def __call__(self) -> None:
         self._scaler.unscale_(self._optimizer)
         parameters: list[Tensor] = [p for p in self._parameters if p.grad is not None]
         gradients = [p.grad for p in parameters if p.grad is not None]
-        norm = self._full_tensor(get_total_norm(gradients))
+        norm = whole(get_total_norm(gradients))
         if self._most is not None:
             clip_grads_with_norm_(parameters, self._most, norm)
         elif self._bound is not None:

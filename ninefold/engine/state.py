@@ -20,7 +20,6 @@ from ninefold.engine.parallel import Parallel, RankContext, gather
 from ninefold.engine.schedule import Schedule, require_counts
 from ninefold.engine.task import buffers
 from ninefold.errors import error_text, one_line
-from ninefold.score import by_present_keys
 
 COUNTERS = ("step", "measured", "best_step", "skipped")  # in a checkpoint
 
@@ -146,7 +145,7 @@ class State:
         self.step, self.measured = saved["step"], saved["measured"]
         self.best_step = saved["best_step"]
         with _restoring("figures"):
-            self.best_score = float(by_present_keys(saved)["best_score"])
+            self.best_score = float(saved["best_score"])
             self.train_seconds = float(saved["train_seconds"])
             self.evaluate_seconds = float(saved["evaluate_seconds"])
             self.epoch_seconds = list(map(float, saved["epoch_seconds"]))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from ninefold.engine.parallel import gather
+from ninefold.engine.parallel import gather, whole
 from ninefold.engine.training import Training
 from ninefold.files import write_durably
 from ninefold.result import NUMERICS
@@ -56,7 +56,7 @@ class Numerics:
         Dropout is off in them, as each process would drop other elements.
         """
         state, context = run.state, run.context
-        sample = Sample(state.model, run.parallel.full_tensor)
+        sample = Sample(state.model)
         seen: dict[str, Any] = {}
 
         def see(optimizer: torch.optim.Optimizer, *arguments: Any) -> None:
@@ -116,15 +116,9 @@ def normalizes_batches(model: nn.Module) -> bool:
 
 
 class Sample:
-    """At most MAX_ELEMENTS elements of all trainable parameters of a model, at even distances.
+    """At most MAX_ELEMENTS elements of all trainable parameters of a model, at even distances."""
 
-    full_tensor: puts a tensor together that a strategy has spread, see `Parallel.full_tensor`.
-    """
-
-    def __init__(
-        self, model: nn.Module, full_tensor: Callable[[Tensor], Tensor] = lambda tensor: tensor
-    ) -> None:
-        self._full_tensor = full_tensor
+    def __init__(self, model: nn.Module) -> None:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         total = sum(p.numel() for p in self.parameters)
         count = min(total, MAX_ELEMENTS)
@@ -141,7 +135,7 @@ class Sample:
         kept = [
             torch.zeros(len(places))
             if tensor is None
-            else self._full_tensor(tensor.detach()).flatten()[places].float().cpu()
+            else whole(tensor.detach()).flatten()[places].float().cpu()
             for tensor, places in zip(tensors, self._places, strict=True)
         ]
         return torch.cat(kept).numpy()

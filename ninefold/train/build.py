@@ -354,7 +354,7 @@ def training(
         patience=job.patience,
         clip=NoClip()
         if limits == (None, None)
-        else Clip(*limits, net.model, state.optimizer, state.scaler, parallel.full_tensor),
+        else Clip(*limits, net.model, state.optimizer, state.scaler),
         stop=stop,
         loggers=(
             _loggers(job, folder, state, last_step, scoring(task), counted)

@@ -9,7 +9,6 @@ from torch import nn
 from ninefold.engine.amp import Amp
 from ninefold.engine.average import Average
 from ninefold.engine.loss_tracker import LossTracker
-from ninefold.engine.parallel.none import Single
 
 CPU = torch.device("cpu")
 
@@ -92,18 +91,6 @@ def test_the_average_moves_towards_the_weights_by_one_minus_its_decay():
     with average.in_place():
         assert model.weight.flatten().tolist() == pytest.approx([expected] * 2)
     assert model.weight.flatten().tolist() == [1.0, 1.0]
-
-
-def test_the_average_of_a_weight_of_two_names_is_read_from_either():
-    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-    model[1].weight = model[0].weight
-    optimizer, average = torch.optim.SGD(model.parameters(), 0.1), Average(model, 0.9)
-    saved = Single().state(model, optimizer, average.named())
-    assert saved["average"]["1.weight"] is saved["average"]["0.weight"]
-    values = {name: torch.ones_like(value) for name, value in saved["average"].items()}
-    del values["1.weight"]  # as a run of before has saved it
-    Single().load({**saved, "average": values}, model, optimizer, average.named())
-    assert average.named()["1.weight"].eq(1).all()
 
 
 def test_the_decay_is_warmed_up_and_goes_on_where_it_was():

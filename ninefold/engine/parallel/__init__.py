@@ -117,13 +117,6 @@ class Parallel(ABC):
         """
         return tree
 
-    def full_tensor(self, tensor: Tensor) -> Tensor:
-        """The whole of a sharded tensor, on each process.
-
-        Every process must call it.
-        """
-        return tensor
-
     def state(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, average: Mapping[str, Tensor]
     ) -> dict[str, Any]:
@@ -174,11 +167,8 @@ class Parallel(ABC):
             group.update({key: own[key] for key in KERNELS if key in own})
         optimizer.load_state_dict(content)
         lay_out_as_parameters(optimizer)
-        loaded = set[int]()
         for name, value in average.items():
-            if name in saved["average"] or id(value) not in loaded:  # a shared one has two names
-                value.copy_(saved["average"][name])
-                loaded.add(id(value))
+            value.copy_(saved["average"][name])
 
     def first_steps(self, context: RankContext) -> int:
         """Steps after which the order in which it adds gradients changes no more.
@@ -201,6 +191,12 @@ def local_part(tensor: Tensor) -> Tensor:
     """The part of `tensor` that this process holds: all of it, unless it is sharded."""
     local: Callable[[], Tensor] | None = getattr(tensor, "to_local", None)
     return tensor if local is None else local()
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of `tensor`, on each process; if it is sharded, every process must call it."""
+    full: Callable[[], Tensor] | None = getattr(tensor, "full_tensor", None)
+    return tensor if full is None else full()
 
 
 def lay_out_as_parameters(optimizer: torch.optim.Optimizer) -> None:

@@ -85,10 +85,6 @@ class GatheredObjective(nn.Module):
         # In a tuple, so that it is no submodule: its parameters are those of `module`.
         self._outputs = (nn.DataParallel(objective.get_submodule("network"), gpus),)
 
-    def train(self, mode: bool = True) -> GatheredObjective:
-        self._outputs[0].train(mode)
-        return super().train(mode)
-
     def forward(self, inputs: Tree, targets: Tree, measure: bool = False) -> Any:
         objective: Any = self.module
         return objective.loss(call(self._outputs[0], inputs), targets, measure)

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from ninefold.engine.parallel import whole
 from ninefold.engine.parallel.group import Group
 from ninefold.errors import ConfigError, suggestion
 
@@ -35,9 +36,6 @@ class Spread(Group):
         )
 
         return ShardedWriter(checkpoints)
-
-    def full_tensor(self, tensor: Tensor) -> Tensor:
-        return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
     def state(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, average: Mapping[str, Tensor]
@@ -65,8 +63,8 @@ class Spread(Group):
         """
         if not isinstance(value, Tensor):
             return value
-        whole = self.full_tensor(value.detach())
-        return whole.cpu() if dist.get_rank() == 0 else torch.empty_like(whole, device="meta")
+        full = whole(value.detach())
+        return full.cpu() if dist.get_rank() == 0 else torch.empty_like(full, device="meta")
 
     def load(
         self,
@@ -88,9 +86,7 @@ class Spread(Group):
             name: part(value, own.get(name), device) for name, value in saved["model"].items()
         }
         averages = {
-            name: part(saved["average"][name], like, device)
-            for name, like in average.items()
-            if name in saved["average"]
+            name: part(saved["average"][name], like, device) for name, like in average.items()
         }
         super().load(
             {
