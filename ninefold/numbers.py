@@ -103,7 +103,7 @@ def difference(value: float | None, unit: str) -> str:
         return MISSING
     if value == 0:
         return EQUAL
-    return number(value, 2 if unit == "%" else max(2, decimals_for(value or 1.0)), sign=True)
+    return number(value, 2 if unit == "%" else max(2, decimals_for(value)), sign=True)
 
 
 def unit_of_difference(unit: str) -> str:

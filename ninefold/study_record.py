@@ -23,14 +23,12 @@ class Round:
     round: its number, from 0.
     seed: of all its runs.
     shuffled: whether the cells run in a random order instead of the command's.
-    counted: whether the report uses these runs.
     runs: run folders in the order run, relative to the study's folder.
     """
 
     round: int
     seed: Any = None
     shuffled: bool = False
-    counted: bool = True
     runs: list[str] = field(default_factory=list)
 
 

@@ -38,10 +38,9 @@ def runs_of(
 def placed(found: Iterable[Run], sweep: StudyRecord) -> list[Run]:
     """Return runs with their places in the study, by dataset, model, cell and seed.
 
-    They get the round that they are of, and whether it counts; where the study swept the processes,
-    also `scaling`. In a sweep without rounds, all runs count except superseded ones. In one with
-    rounds, a run that is in none of them does not count. A timing run that has no turns, as it
-    failed, gets turns=0.
+    They get the round that they are of; where the study swept the processes, also `scaling`. In a
+    sweep without rounds, all runs count except superseded ones. In one with rounds, a run that is
+    in none of them does not count. A timing run that has no turns, as it failed, gets turns=0.
     """
     runs = [*found]
     rounds = {folder: each for each in (*sweep.rounds, *sweep.timing) for folder in each.runs}
@@ -50,7 +49,7 @@ def placed(found: Iterable[Run], sweep: StudyRecord) -> list[Run]:
         if was_repeated(run.folder) or (entry is None and rounds):
             run.counted = False
         elif entry is not None:
-            run.round, run.counted = entry.round, entry.counted
+            run.round, run.counted = entry.round, True
         if run.folder.startswith(f"{TIMING}/") and run.turns is None:
             run.turns = 0
         if sweep.scaling and (run.processes or 0) > 0:
@@ -83,15 +82,10 @@ def untimed(sweep: StudyRecord) -> dict[Cell, Cell]:
 def is_unfinished(sweep: StudyRecord, runs: Sequence[Run]) -> bool:
     """Return whether a study has runs of its rounds left to start or to complete."""
     rounds, timing = sweep.rounds, sweep.timing
-    planned = [
-        entry
-        for entry in rounds
-        if (entry.counted or entry is rounds[-1]) and entry.round < sweep.planned_rounds
-    ]
-    begun = planned + [entry for entry in timing if entry.counted]
-    names = {folder for entry in begun for folder in entry.runs}
+    planned = rounds[: sweep.planned_rounds]
+    names = {folder for entry in (*planned, *timing) for folder in entry.runs}
     return (
-        0 < len({entry.round for entry in rounds}) < sweep.planned_rounds
+        0 < len(rounds) < sweep.planned_rounds
         or (bool(timing) and sweep.timing_ended is None)
         or ("score" in sweep.asked and bool(timing) and not rounds)
         or ("time" in sweep.asked and bool(rounds) and not timing)

@@ -66,7 +66,7 @@ def broken(folder: Path) -> Path:
     cells = [{"parallel": p, "amp": amp} for p in ("none", "ddp") for amp in ("fp32", "scaler")]
     sweep(
         folder, *runs, question=EVIL, command="python train.py -m hydra.sweep.dir=/home/annabel/x",
-        rounds=[entry(0, names[1:2], counted=False), entry(0, [names[2], *names[5:]])],
+        rounds=[entry(0, [names[2], *names[5:]])],
         planned_rounds=2, planned_cells=cells,
         swept={"parallel": ["none", "ddp"], "amp": ["fp32", "scaler"]},
     )  # fmt: skip

@@ -94,9 +94,7 @@ def write_result(run: Path, content: Mapping[str, Any]) -> None:
 
 def entry(number: int, runs: list[str], **changes: Any) -> dict[str, Any]:
     """A round of sweep.json."""
-    return {
-        "round": number, "seed": number, "part": 0, "counted": True, "runs": runs, **changes,
-    }  # fmt: skip
+    return {"round": number, "seed": number, "part": 0, "runs": runs, **changes}
 
 
 def take_turns(folder: Path, *results: dict) -> list[dict[str, Any]]:
