@@ -46,7 +46,8 @@ class StudyRecord:
     planned_cells: parallel, amp and the swept keys of each cell; of a strategy with one process no
         number of processes.
     planned_rounds: at most, according to the last command; 0: the sweep has no rounds.
-    looks: how often scores are looked at: by each command that adds rounds.
+    looks: how often scores are looked at: once more by each command that makes further runs after
+        they were shown. shown: whether a command has ended, and shown them, since the last run.
     trust: whether it names what only trust=true uses of a study of others, see config.like.
     wall_seconds: that the study took, over all commands.
     timing: the complete timing rounds, numbered by themselves: see study.timing.
@@ -69,6 +70,7 @@ class StudyRecord:
     planned_cells: list[dict[str, str]] = field(default_factory=list)
     planned_rounds: int = 0
     looks: int = 1
+    shown: bool = False
     trust: bool = False
     wall_seconds: float = 0.0
     rounds: list[Round] = field(default_factory=list)

@@ -90,6 +90,7 @@ class Study:
             self.finished = not self.cut_short
         finally:
             self._screen.close()
+            self.recording.shown = bool(self.recording.rounds)
             self.recording.write()
 
     def _train(self) -> None:
@@ -132,6 +133,8 @@ class Study:
         """Make the runs of a round that are left."""
         recording, order = self.recording, self._plan.order(entry.round, entry.shuffled)
         left = self._left[entry.round]
+        if recording.shown:
+            recording.looks, recording.shown = recording.looks + 1, False
         for batch in self._batches(list(left)):
             jobs = [self._prepare(entry, index, order[index]) for index in batch]
             recording.write()

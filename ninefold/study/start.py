@@ -77,9 +77,6 @@ def resume(
     if since := changes_of(recording.made_with, now):
         why = "figures of before and after are not comparable"
         raise _refusal(folder, f"{', '.join(since)} changed since", why, f"put it back, {new}")
-    # A command that adds rounds has seen the results, if there are some, and looks once more.
-    if recording.rounds and len(plan.seeds) > recording.planned_rounds:
-        recording.looks += 1
     recording.settings, recording.began = settings, began
     recording.planned_rounds = len(plan.seeds)
     return recording

@@ -8,20 +8,31 @@ import pytest
 from ninefold.config.composition import compose, flags_of
 from ninefold.errors import ConfigError
 from ninefold.study import checks
+from ninefold.study.record import StudyFolder
+
+write = StudyFolder.write
 
 
 @pytest.mark.parametrize(
-    ("rounds", "looks"),
+    ("commands", "looks"),
     [
-        ((5, 5), 1),
-        ((5, 7, 7), 2),
-        pytest.param((5, 3, 5), 2, marks=pytest.mark.slow),
+        ([(2, 0), (2, 0)], 1),  # the second makes no run
+        ([(1, None), (2, None), (2, None)], 2),
+        ([(2, 0), (2, None)], 2),  # its budget ended the first
     ],
 )
-def test_adding_rounds_to_a_study_counts_as_another_look(made, rounds, looks):
-    for number, each in enumerate(rounds):
-        made.study(seeds=[0], rounds=each, budget=0, resume=number > 0).run()
+def test_runs_that_are_made_after_scores_were_shown_are_for_another_look(made, commands, looks):
+    for number, (seeds, budget) in enumerate(commands):
+        made.study(seeds=range(seeds), budget=budget, resume=number > 0).run()
     assert made.file()["looks"] == looks
+
+
+def test_a_study_that_was_killed_while_it_ran_has_shown_nothing(made, monkeypatch):
+    monkeypatch.setattr(StudyFolder, "write", lambda recording: recording.shown or write(recording))
+    made.study(seeds=range(2), budget=0).run()
+    monkeypatch.undo()
+    made.study(seeds=range(2), resume=True).run()
+    assert made.file()["looks"] == 1
 
 
 def test_a_study_cannot_be_resumed_with_another_configuration(made):
