@@ -138,6 +138,11 @@ def three_digits(value: float) -> str:
     return f"{value:.{decimals_for(value)}f}"
 
 
+def rounded_epochs(epochs: float) -> float:
+    """Return a number of epochs as it is shown: with one decimal, less than one as it is."""
+    return epochs if epochs < 1 else round(epochs, 1)
+
+
 def plural(items: float | Sequence[object], one: str, many: str | None = None) -> str:
     """Return the word that goes with a count: `run` or `runs`, `is` or `are`."""
     count = items if isinstance(items, int | float) else len(items)

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from ninefold.answer.cell import PLAIN, Cell
-from ninefold.answer.runs import Run, RunGroup
+from ninefold.answer.runs import Run, RunGroup, device_lists
 from ninefold.answer.study_facts import WRAPPER, Named, StudyFacts
 from ninefold.answer.words import disturbed
 from ninefold.errors import one_line
@@ -45,6 +45,12 @@ class Note:
 def _notes(facts: StudyFacts, holds: Callable[[str], bool]) -> list[str]:
     """Notes of the runs that it holds for, each once."""
     return list(filter(holds, dict.fromkeys(n for run in facts.group.runs for n in run.notes)))
+
+
+def _devices(facts: StudyFacts) -> str:
+    """The devices of the runs that completed, where they differ: `cpu or NVIDIA H200`."""
+    found = device_lists([run for run in facts.group.runs if run.ok])
+    return one_line(" or ".join(map(listed_and, found))) if len(found) > 1 else ""
 
 
 def _who_waits(facts: StudyFacts, waits: Callable[[Cell], bool]) -> str:
@@ -155,6 +161,7 @@ NOTES = (
         "experiment. A loss that returns a number for each example is averaged alike.",
     ),
     Note(lambda facts: _notes(facts, lambda note: note.startswith((ON_GPU, *SLOW)))),
+    Note(_devices, "Runs were made on different devices ({0}): what differs may be these."),
     # How the times were taken
     Note(_short_steps, "{0}. Longer steps, as of a larger batch, would make it one."),
     Note(

@@ -25,6 +25,7 @@ from ninefold.numbers import (
     listed_and,
     number,
     plural,
+    rounded_epochs,
     three_digits,
     unit_of_difference,
     with_article,
@@ -33,6 +34,7 @@ from ninefold.numbers import (
 )
 from ninefold.stats.statistics import estimate
 from ninefold.stats.verdicts import FAILED, PASSED, UNDECIDED, Estimate
+from ninefold.words import key_of
 
 NOISY = 0.5  # share of a mean from which on its interval says nothing
 _NEVER_NAMED = {
@@ -190,4 +192,6 @@ def trains(facts: StudyFacts) -> list[str]:
     epochs = facts.group.epochs
     if epochs is None:
         return []
-    return [f"It trains for {epochs:g} {plural(epochs, 'epoch')}: add epochs=N for a longer run."]
+    keys = {key_of(text) for run in facts.group.runs for text in run.settings}
+    key, known = "max_steps" if "max_steps" in keys else "epochs", rounded_epochs(epochs)
+    return [f"It trains for {known:g} {plural(known, 'epoch')}: add {key}=N for a longer run."]

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from ninefold.answer.cell import Cell, plainness
 from ninefold.errors import one_line
-from ninefold.numbers import plural
+from ninefold.numbers import plural, rounded_epochs
 from ninefold.result import BEHIND, PROCESSES, Result
 from ninefold.score import PHASES, SCORE, Score
 from ninefold.study_record import StudyRecord
@@ -174,7 +174,7 @@ class RunGroup:
         """The group's conditions as a heading; runs that all failed may not know them."""
         variant = f", {self.variant}" if self.variant else ""
         batch = str(self.batch_size or "unknown") + " per process" * (self.scaling == "weak")
-        known = self.epochs if self.epochs is None or self.epochs < 1 else round(self.epochs, 1)
+        known = None if self.epochs is None else rounded_epochs(self.epochs)
         epochs = "unknown" if known is None else f"{known:g}"
         size = f"batch {batch}, {epochs} {plural(known or 0, 'epoch')}"
         return f"{self.model} on {self.dataset}, {size}{variant}"
@@ -274,6 +274,11 @@ def waits_for_host(runs: Sequence[Run]) -> bool:
     """
     shares = [run.gpu_behind for run in runs if run.gpu_behind is not None]
     return bool(shares) and fmean(shares) < BEHIND and not waits_for_data(runs)
+
+
+def device_lists(runs: Sequence[Run]) -> list[tuple[str, ...]]:
+    """The names of the devices that runs were made on, each different list once."""
+    return [*dict.fromkeys(tuple(sorted({*run.devices})) for run in runs if run.devices)]
 
 
 def finite(value: object) -> float | None:

@@ -48,9 +48,12 @@ CAST = (  # the weights, but those of batch normalization
 
 
 def settings(facts: StudyFacts, cell: Cell) -> LoopSettings | None:
-    """Return the settings of a configuration; None of a strategy that a loop has no words for."""
+    """Return the settings of a configuration.
+
+    None of a strategy that a loop has no words for, and of runs on several hosts.
+    """
     runs = facts.group.completed(cell)
-    if cell.parallel not in STRATEGIES or not runs:
+    if cell.parallel not in STRATEGIES or not runs or (runs[0].hosts or 1) > 1:
         return None
     return loop_of(runs[0], [each.memory_format for each in facts.group.completed(PLAIN)])
 

@@ -59,6 +59,7 @@ def of_numerics(by_design: bool) -> Callable[[], StudyFacts]:
 EXAMPLES = [
     of_runs(mean_loss=False),
     of_runs(notes=[f"{ON_GPU}other programs computed there."]),
+    of_runs(devices=GPU),
     lambda: evidence(
         [replace(run, devices=GPU) for run in runs_of({NONE: 5.0, DP: 5.5}, steps=10**4)]
     ),

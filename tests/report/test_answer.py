@@ -16,6 +16,7 @@ from ninefold.answer.leads import lead
 from ninefold.answer.next_steps import NextSteps
 from ninefold.answer.notes import notes
 from ninefold.answer.reasons import reasons as reasons_of
+from ninefold.answer.reasons import trains
 from ninefold.answer.rounds import is_unfinished
 from ninefold.answer.runs import Point, Run
 from ninefold.answer.study import against
@@ -29,7 +30,9 @@ from ninefold.answer.study_facts import (
 )
 from ninefold.errors import ConfigError
 from ninefold.report import read, write
+from ninefold.report.data.conditions import conditions
 from ninefold.report.data.csv_files import read_records
+from ninefold.report.data.environment import gather
 from ninefold.report.data.recording import Recording, gather_recording
 from ninefold.report.loop_settings import CAST, settings
 from ninefold.report.render.results import results
@@ -380,6 +383,41 @@ def test_uneven_devices_and_what_an_allocator_does_not_see_are_caveats(of_dp, sa
         if each.startswith(("The peak memory", "Memory is spread", "Load is spread"))
     ]
     assert [each[: len(said or "")] for each in found] == ([said] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("of_none", "of_ddp", "said"),
+    [
+        ({}, {"devices": GPUS}, "on cpu or 2 × NVIDIA H200"),
+        ({"devices": GPUS[:1]}, {"devices": GPUS}, "on 2 × NVIDIA H200"),
+        ({}, {"devices": [*GPUS, "cpu"]}, "on cpu or 2 × NVIDIA H200 and cpu"),
+        ({"devices": GPUS[:1], "on_hosts": [1]}, {"devices": GPUS * 8, "on_hosts": [1, 2]},
+         "on 2 hosts, with up to 16 × NVIDIA H200 a run"),
+        ({"on_hosts": [1]}, {"on_hosts": [1, 2]}, "on 2 hosts, each with cpu"),
+    ],
+)  # fmt: skip
+def test_conditions_tell_devices_of_one_run_from_those_of_several(of_none, of_ddp, said):
+    runs = [replace(run, **of_ddp) for run in runs_of({DDP: 3.0})]
+    runs = [replace(run, **of_none) for run in runs_of({NONE: 5.0})] + runs
+    assert said in conditions(runs, gather(runs, [], {}))
+
+
+@pytest.mark.parametrize(
+    ("epochs", "overrides", "said", "command"),
+    [
+        (0.04, ["max_steps=1"], "0.04 epochs", "add max_steps=N"),
+        (4.348, ["max_steps=100"], "4.3 epochs", "add max_steps=N"),
+        (1, [], "1 epoch", "add epochs=N"),
+    ],
+)
+def test_the_length_of_runs_is_said_alike_and_with_the_key_that_sets_it(
+    epochs, overrides, said, command
+):
+    runs = runs_of({NONE: 5.0}, overrides=overrides, planned_epochs=epochs)
+    runs = [replace(run, epochs=epochs) for run in runs]
+    assert said in conditions(runs, gather(runs, [], {}))
+    assert said in groups(runs)[0].title
+    assert trains(evidence(runs)) == [f"It trains for {said}: {command} for a longer run."]
 
 
 def test_a_report_without_its_study_prints_the_words_of_the_answer_alone():

@@ -22,9 +22,10 @@ from ninefold.config.schema import KEYS
 from ninefold.engine.amp import Amp
 from ninefold.errors import ConfigError
 from ninefold.launch.command import composed
-from ninefold.report.loop_settings import CAST, loop_of
+from ninefold.report.loop_settings import CAST, loop_of, settings
 from tests.conftest import ROOT, Shell
-from tests.report.made import runs_of
+from tests.report.made import evidence, runs_of
+from tests.report.studies import DDP as DDP_CELL
 
 (RECORDED,) = (ROOT / "experiments" / "nine_way").glob("20*")
 
@@ -101,6 +102,12 @@ class Dtype(nn.Module):
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         self.seen = (rows @ rows).dtype
         return rows
+
+
+def test_runs_on_several_hosts_have_no_lines_as_a_loop_is_not_started_there_alike() -> None:
+    runs = runs_of({PLAIN: 1.0, DDP_CELL: 0.6}, hosts=2)
+    assert settings(evidence(runs), DDP_CELL) is None
+    assert settings(evidence([replace(run, hosts=1) for run in runs]), DDP_CELL) is not None
 
 
 def test_dp_computes_in_the_dtype_of_autocast_in_the_threads_that_it_starts() -> None:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ninefold.answer.grouping import groups
-from ninefold.answer.runs import Run
+from ninefold.answer.runs import Run, device_lists
 from ninefold.errors import one_line
-from ninefold.numbers import capitalized, counted, listed, plural
+from ninefold.numbers import capitalized, counted, listed, plural, rounded_epochs
 from ninefold.report.data.environment import values
 
 Environment = Mapping[str, Any]  # the content of environment.json
@@ -75,7 +75,7 @@ def machine(runs: Sequence[Run], environment: Environment) -> str:
 
 def _counts(environment: Environment, name: str, unit: str) -> list[str]:
     known = [
-        round(value, 1) if isinstance(value, float) else value
+        rounded_epochs(value) if isinstance(value, float) else value
         for value in values(environment.get(name))
     ]
     return [f"{listed(known)} {unit if known == [1] else plural(0, unit)}"] if known else []
@@ -92,16 +92,19 @@ def _torch(about: Environment) -> list[str]:
 
 def _devices(environment: Environment, runs: Sequence[Run]) -> list[str]:
     hosts = {number for run in runs if run.counts for number in run.on_hosts}
-    each = f"{len(hosts)} hosts, each with " if len(hosts) > 1 else ""
     about = environment.get("environment") or {}
     known = [str(model) for model in values(about.get("cpu"))]
     known += [f"{listed(cores)} cores" for cores in [values(about.get("cores"))] if cores]
     cpu = f"cpu ({', '.join(known)})" if known else "cpu"  # the processes of a CPU run share one
-    described = [
-        cpu if name == "cpu" else f"{count} × {name}"
-        for name, count in Counter(environment.get("devices") or []).items()
-    ]
-    return [f"on {each}{' and '.join(described)}"] if described else []
+    most = Counter(environment.get("devices") or [])  # that one run had
+    described = " or ".join(
+        " and ".join(cpu if name == "cpu" else f"{most[name]} × {name}" for name in names)
+        for names in device_lists(runs)
+    )
+    if described and len(hosts) > 1:
+        each = f"each with {described}" if {*most} == {"cpu"} else f"with up to {described} a run"
+        return [f"on {len(hosts)} hosts, {each}"]
+    return [f"on {described}"] if described else []
 
 
 def _commit(about: Environment) -> list[str]:
