@@ -136,11 +136,11 @@ def largest_first(found: Sequence[RunGroup]) -> list[RunGroup]:
 
     The answer of a report is about the first.
     """
-    return sorted(found, key=lambda group: (-group.ok, -_merit(group)))
+    return sorted(found, key=lambda group: (-group.ok, -merit(group)))
 
 
-def _merit(group: RunGroup) -> float:
-    """The mean score of its runs, or seconds per epoch if none was trained; more is better."""
+def merit(group: RunGroup) -> float:
+    """Return the mean score of its runs, of timing runs alone their speed; more is better."""
     measure = of_score(group.scoring) if group.training else SECONDS
     known = [value for of in measure.values(group).values() for value in of.values()]
     sign = 1 if measure.better == "more" else -1

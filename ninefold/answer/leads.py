@@ -20,7 +20,7 @@ def lead(found: Decision[StudyFacts]) -> str:
     """Return which configuration is the fastest, or what is open; with the load it holds under."""
     named = found.named if found.decided else None
     said = _open(found) if named is None else _decided(found, named)
-    under_load = found.facts.turns.swamped and said.startswith(("Use ", "Only "))
+    under_load = found.facts.turns.swamped and said.startswith("Use ")
     return f"Under load: {said}" if under_load else said
 
 
@@ -57,7 +57,8 @@ def _only(found: Decision[StudyFacts], cell: Cell) -> str:
 
 
 def _alone(facts: StudyFacts, cell: Cell) -> str:
-    return f"Only {facts.label(cell)} was measured: there is nothing to compare it with."
+    name = facts.label(cell)
+    return f"No other configuration was measured under the same conditions as {name}."
 
 
 def _open(found: Decision[StudyFacts]) -> str:

@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from ninefold.answer.cell import PLAIN, Cell
+from ninefold.answer.grouping import merit
 from ninefold.answer.runs import Run, RunGroup, device_lists
 from ninefold.answer.study_facts import WRAPPER, Named, StudyFacts
 from ninefold.answer.words import disturbed
@@ -258,11 +259,13 @@ def notes(facts: StudyFacts) -> list[str]:
     return [sentence for note in NOTES for sentence in note.sentences(facts)]
 
 
-def several_groups(group: RunGroup, count: int, most: bool) -> str:
-    """Return which of several groups the answer is of."""
-    best = f"has the best {group.score}" if group.training else "is the fastest"
-    why = "has the most of them" if most else f"{best} of those with as many"
+def several_groups(found: Sequence[RunGroup]) -> str:
+    """Return which of several groups the answer is of: the first. found: the largest first."""
+    first, second = found[:2]
+    best = f"has the best {first.score}" if first.training else "is the fastest"
+    best = "comes first" if merit(first) == merit(second) else best
+    why = "has the most of them" if first.ok > second.ok else f"{best} of those with as many"
     return (
-        f"Runs of {count} different conditions are never averaged together; the answer is of "
-        f"{one_line(group.title)}, which {why}."
+        f"Runs of {len(found)} different conditions are never averaged together; the answer is of "
+        f"{one_line(first.title)}, which {why}."
     )

@@ -78,8 +78,7 @@ def answer_of(
     answer, by_value = other or study.answer(first, steps), other and other.by_value
     limits = [*answer.caveats, *notes.notes(first)]
     if len(found) > 1 and not by_value:  # what the answer is of comes before that
-        most = first.group.ok > found[1].group.ok
-        limits.insert(0, notes.several_groups(first.group, len(found), most))
+        limits.insert(0, notes.several_groups([facts.group for facts in found]))
     answer = replace(answer, caveats=limits)
     if other and not other.decided and not by_value:
         answer = replace(answer, surer=other.surer or steps.of_time(first))

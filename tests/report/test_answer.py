@@ -184,7 +184,7 @@ NEAR = {**SECONDS, DDP: 2.001, NONE_AUTOCAST: 2.002}
         ({NONE: 5.0, DDP: 8.0}, {DDP: -2.0}, {}, "Use one process in fp32: all others are slower.",
          "none, fp32 takes 4.99 s"),
         ({NONE: 5.0}, {}, {},
-         "Only none, fp32 was measured: there is nothing to compare it with.", "4.98 s"),
+         "No other configuration was measured under the same conditions as none, fp32.", "4.98 s"),
         ({NONE: 5.0, DDP: 2.0}, {}, {"spread": 0.8},
          "Not decided: whether ddp, fp32 keeps accuracy is open.", "keeps accuracy"),
         ({NONE: 5.0, DDP: 2.0, NONE_AUTOCAST: 2.1}, {}, {"spread": 0.8},
@@ -208,7 +208,7 @@ def test_the_answer_says_which_configuration_and_why(seconds, accuracy, changes,
 
 def test_a_copy_that_alone_was_measured_is_compared_with_nothing():
     timed = [run for run in runs_of({DP: 5.0}, no_op=True) if run.timed]
-    said = "Only dp, fp32 was measured: there is nothing to compare it with."
+    said = "No other configuration was measured under the same conditions as dp, fp32."
     assert lead(decide(evidence(timed))) == said
 
 
@@ -307,9 +307,10 @@ def test_the_control_that_was_asked_for_is_one_of_short_steps_too():
 
 
 def test_one_configuration_alone_is_told_as_such_whatever_its_strategy():
-    assert answer_of(runs_of({DDP: 3.0})).lead == (
-        "Only ddp, fp32 was measured: there is nothing to compare it with."
-    )
+    longer = [replace(run, epochs=2) for run in runs_of({NONE: 5.0}, seeds=3)]
+    for more in ([], longer):  # those are never compared with these
+        said = answer_of([*runs_of({DDP: 3.0}), *more]).lead
+        assert said == "No other configuration was measured under the same conditions as ddp, fp32."
     [first, *others] = runs_of({DDP: 3.0})
     failed = answer_of([replace(first, status="diverged"), *others])
     assert failed.lead == "No answer: ddp, fp32 has a run that ended as diverged."

@@ -167,7 +167,7 @@ def test_the_command_answers_without_torch_and_hydra(tmp_path):
     )
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("answer: Only none, fp32 was measured: ")
+    assert done.stdout.startswith("answer: No other configuration was measured ")
     assert "\nconfiguration  s/epoch" in done.stdout
     page, command = done.stdout.splitlines()[-3:-1]
     assert page.startswith(f"Report: {report.place(tmp_path)}")

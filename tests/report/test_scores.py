@@ -16,6 +16,7 @@ from ninefold.answer.cell import Cell
 from ninefold.answer.gather import gather
 from ninefold.answer.grouping import groups, largest_first
 from ninefold.answer.measures import of_figures
+from ninefold.answer.notes import several_groups
 from ninefold.answer.rounds import turns_of
 from ninefold.stats.statistics import compare
 from ninefold.study_record import StudyRecord
@@ -187,6 +188,20 @@ def test_groups_of_lower_error_come_first():
     good = [replace(run, model="good") for run in runs_of({NONE: 5.0}, **said)]
     bad = [replace(run, model="bad") for run in runs_of({NONE: 5.0}, {NONE: 10.0}, **said)]
     assert [group.model for group in largest_first(groups([*bad, *good]))] == ["good", "bad"]
+
+
+@pytest.mark.parametrize(
+    ("more", "seeds", "why"),
+    [
+        (5.0, 6, "has the best accuracy of those with as many"),
+        (0.0, 6, "comes first of those with as many"),
+        (0.0, 7, "has the most of them"),
+    ],
+)
+def test_why_the_answer_is_of_a_group_is_true_of_it_alone(more, seeds, why):
+    runs = [replace(run, model="other") for run in runs_of({NONE: 5.0}, seeds=6)]
+    found = largest_first(groups([*runs_of({NONE: 5.0}, {NONE: more}, seeds=seeds), *runs]))
+    assert several_groups(found).endswith(f", which {why}.")
 
 
 def test_groups_without_a_score_come_last_and_of_times_alone_the_fastest_first():

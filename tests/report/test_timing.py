@@ -286,8 +286,8 @@ def test_beside_other_programs_one_round_decides_nothing_not_even_a_factor(tmp_p
 def test_where_nothing_else_was_measured_one_round_beside_other_programs_is_enough(tmp_path):
     alone = study(tmp_path, {NONE: 5.0}, rounds=1, turn_others=[0.7] * 5)
     answer = read(alone).answer
-    assert answer.lead.endswith(
-        "Only none, fp32 was measured: there is nothing to compare it with."
+    assert answer.lead == (
+        "No other configuration was measured under the same conditions as none, fp32."
     )
     assert answer.decided
     assert answer.train

@@ -84,6 +84,10 @@ class Sweep:
         sign = -1 if self.by_time else self.scoring.sign
         return -math.inf if mean is None else sign * mean
 
+    def ties_with_best(self, name: str) -> bool:
+        """Return whether the mean of a value is that of the best one."""
+        return math.isclose(self.merit(name), self.merit(self.best))
+
     def against(self, name: str) -> tuple[str, str]:
         """Return how a value compares with the best one, and the verdict; nothing of itself."""
         if name == self.best:
@@ -126,7 +130,9 @@ def answer(recording: Recording, found: Sequence[StudyFacts]) -> Answer | None:
         lead = f"{best} {is_best}: {three_digits(mean)} s per epoch."
     else:
         shown = with_unit(_texts(sweep)[sweep.best], scoring.mark)
-        lead = f"{best} has the best {scoring.name}: {shown}."
+        ties = [one_line(name) for name in sweep.seconds if sweep.ties_with_best(name)]
+        has = listed_and(ties) if len(ties) < 4 else f"{len(ties)} values"
+        lead = f"{has} {plural(ties, 'has', 'have')} the best {scoring.name}: {shown}."
     of_seeds = f"{ONE_SEED} {SEEDS if recording.sweep.swept else BEST_FEW}"
     return Answer(
         lead,

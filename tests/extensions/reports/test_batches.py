@@ -151,7 +151,7 @@ def test_after_two_timing_rounds_nobody_is_told_what_to_use():
 def test_a_study_of_one_batch_size_or_of_other_settings_has_another_answer():
     assert "times as fast" in answer(PLAIN, ("autocast", 64, 5.0, SLOW)).lead
     other = answer(PLAIN, ("fp32", 128, 5.0, SLOW), apart=True)
-    assert other.lead.endswith("has the best accuracy: 90.20 %.")
+    assert other.lead.endswith("have the best accuracy: 90.20 %.")
 
 
 def test_a_batch_of_which_a_run_failed_is_left_out_and_not_told_to_be_slower():

@@ -91,13 +91,27 @@ def test_with_several_seeds_each_value_has_a_verdict_against_the_best(tmp_path):
     assert not [text for text in found.answer.caveats if "one seed" in text]
 
 
+@pytest.mark.parametrize(
+    ("ties", "lead"),
+    [
+        (2, "optimizer.lr=0 and optimizer.lr=1 have the best accuracy: 90.00 %."),
+        (4, "4 values have the best accuracy: 90.00 %."),
+    ],
+)
+def test_values_that_share_the_best_score_are_all_told_to_have_it(tmp_path, ties, lead):
+    runs = [
+        result(score=0.9 if n < ties else 0.8, overrides=[f"optimizer.lr={n}"]) for n in range(5)
+    ]
+    assert built(recorded(sweep(tmp_path, *runs))).answer.lead == lead
+
+
 def test_values_that_are_not_shown_to_be_worse_are_named(tmp_path):
     close = {64: (0.90, 0.93, 0.91), 128: (0.92, 0.91, 0.91)}
     runs = [result(seed=seed, batch_size=size, score=score)
             for size, scores in close.items() for seed, score in enumerate(scores)]  # fmt: skip
     found = built(recorded(sweep(tmp_path, *runs)))
     assert not found.answer.decided
-    assert found.answer.lead.startswith(("batch_size=64 has", "batch_size=128 has"))
+    assert found.answer.lead.startswith("batch_size=64 and batch_size=128 have the best accuracy:")
     assert found.answer.reasons[0].startswith("Not shown to be worse than batch_size=")
 
 
