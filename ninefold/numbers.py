@@ -129,6 +129,8 @@ def with_unit(text: str, unit: str) -> str:
 
 def within_margin(margin: float, unit: str, better: str, baseline: object) -> str:
     """Return what is shown of a safe score: `less than 0.5 points below none-fp32's`."""
+    if not margin:
+        return f"no worse than {baseline}'s"
     most = with_unit(f"{margin:g}", unit_of_difference(unit))
     return f"less than {most} {'below' if better == 'more' else 'above'} {baseline}'s"
 

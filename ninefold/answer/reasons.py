@@ -176,8 +176,9 @@ def _why_safe(facts: StudyFacts, cell: Cell) -> list[str]:
         said += f"; a loss above {difference(-bound, unit).lstrip('+')} is ruled out"
     elif safety.difference:
         said += "; no loss"
-    allowed = with_unit(f"{facts.settings.margin:g}", unit_of_difference(unit))
-    return [f"{said} ({counted(safety.n, 'seed')}; up to {allowed} would be allowed)."]
+    margin = with_unit(f"{facts.settings.margin:g}", unit_of_difference(unit))
+    allowed = f"up to {margin}" if facts.settings.margin else "no loss"
+    return [f"{said} ({counted(safety.n, 'seed')}; {allowed} would be allowed)."]
 
 
 def _loss(facts: StudyFacts, cell: Cell) -> str:

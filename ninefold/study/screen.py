@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from ninefold import progress
-from ninefold.numbers import counted, score_text, with_unit
+from ninefold.numbers import counted, score_text, three_digits, with_unit
 from ninefold.result import Result
 
 SILENCE = 60.0  # seconds without a line, after which there is one of what begins, in a pipe or file
@@ -66,7 +66,7 @@ def how_ended(result: Result | None) -> str:
         shown = with_unit(score_text(score.scale * result.score, score.mark), score.mark)
         words.append(f"{score.name} {shown}")
     if result.train_seconds is not None and result.epochs:
-        words.append(f"{result.train_seconds / result.epochs:.3g} s/epoch")
+        words.append(f"{three_digits(result.train_seconds / result.epochs)} s/epoch")
     return "  ".join(words)
 
 

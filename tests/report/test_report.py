@@ -131,6 +131,16 @@ def test_the_console_is_a_sentence_a_table_and_a_command_in_few_lines(tmp_path):
     assert len([line for line in few.splitlines() if re.match(r"\w+, \w+ ", line)]) == 5
 
 
+def test_long_times_have_no_exponent_anywhere(tmp_path):
+    runs = [
+        result(way, seed=seed, train_seconds=seconds + seed)
+        for way, seconds in (("none", 56789.0), ("ddp", 34567.0)) for seed in range(2)
+    ]  # fmt: skip
+    report.write(sweep(tmp_path, *runs))
+    for name in ("report.md", "report.html"):
+        assert not re.search(r"[0-9]e\+0", (tmp_path / "report" / name).read_text()), name
+
+
 def test_the_figure_is_one_picture_of_all_that_does_work_of_its_own():
     usual = recording("nine_way")
     drawn = figure(each_text(usual, lambda text: text.replace("none, ", "n & <b>, ")))

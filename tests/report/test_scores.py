@@ -141,16 +141,21 @@ def test_a_negative_score_is_compared_by_its_margin(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("own", "given", "verdict", "said"),
+    ("own", "given", "lost", "verdict", "said"),
     [
-        (0.5, 3.0, {"none-autocast": "safe"}, "less than 3 m above"),
-        (None, None, {"ddp-fp32": "open"}, "report.margin sets that, in m."),
+        (0.5, 3.0, 2.0, {"none-autocast": "safe"}, "less than 3 m above"),
+        (None, None, 2.0, {"ddp-fp32": "open"}, "report.margin sets that, in m."),
+        (None, None, -2.0, {"none-autocast": "safe"}, "shown to be no worse than none, fp32's"),
     ],
 )
-def test_the_margin_is_in_the_scores_unit_and_0_without_one(tmp_path, own, given, verdict, said):
-    found = study(tmp_path, replace(RMSE, margin=own), 54.0, 0.02, lost=2.0, margin=given)
+def test_the_margin_is_in_the_scores_unit_and_0_without_one(
+    tmp_path, own, given, lost, verdict, said
+):
+    found = study(tmp_path, replace(RMSE, margin=own), 54.0, 0.02, lost=lost, margin=given)
     assert verdict.items() <= found.verdicts.items()
     assert said in found.text("report.md")
+    for name in ("report.md", "report.html"):
+        assert not re.search(r"(than|to|by) 0 m\b", found.text(name)), name
 
 
 def test_further_figures_have_the_unit_and_direction_that_their_task_gives(errors, shares):

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from ninefold.result import Result
 from ninefold.study import screen
 from tests.terminal import in_terminal, shown
 
@@ -14,6 +15,14 @@ STUDY = ["-m", "parallel=none,ddp", "threads=1", "launch.inline=true",
 SHORT = ["amp=fp32,autocast", "max_steps=2"]
 OWN = ("CPU thread", "test loss", "images/s", "folder ")  # of what a run prints itself
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(1234.5, "1234 s/epoch"), (1.5, "1.50 s/epoch"), (0.01234, "0.0123")]
+)
+def test_the_seconds_of_an_epoch_have_three_digits_and_no_exponent(seconds, said):
+    ended = screen.how_ended(Result("ok", train_seconds=seconds, epochs=1))
+    assert ended.startswith(said)
 
 
 @pytest.mark.slow

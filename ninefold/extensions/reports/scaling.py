@@ -12,7 +12,7 @@ from ninefold.answer.decision import decide
 from ninefold.answer.fields import word
 from ninefold.answer.reasons import exclusions
 from ninefold.answer.study_facts import StudyFacts
-from ninefold.numbers import MISSING, capitalized, counted, number, plural
+from ninefold.numbers import MISSING, capitalized, counted, number, plural, three_digits
 from ninefold.report.data.environment import values
 from ninefold.report.data.recording import Recording
 
@@ -238,4 +238,4 @@ def _row(point: Point, facts: StudyFacts) -> list[str]:
         times = f"{number(speed.value, 2)}{interval} {word(speed.verdict).text}"
     efficiency = MISSING if point.efficiency is None else f"{100 * point.efficiency:.0f} %"
     efficiency = "too few cores" if point.crowded else efficiency
-    return [facts.label(point.cell), times, efficiency, f"{1e3 * point.step:.3g}"]
+    return [facts.label(point.cell), times, efficiency, three_digits(1e3 * point.step)]

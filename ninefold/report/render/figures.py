@@ -18,6 +18,7 @@ from ninefold.numbers import (
     counted,
     difference,
     number,
+    three_digits,
     typeset,
     unit_of_difference,
     with_unit,
@@ -227,7 +228,9 @@ def _caption(group: Group, both: bool) -> str:
     """What is drawn, of how many runs, in two sentences. both: whether speeds and scores are."""
     settings, scores = group.settings, scores_alone(group)
     margin = with_unit(f"{settings.margin:g}", unit_of_difference(group.unit))
-    lost = f"{group.score} lost at most by {margin}, the margin"
+    lost = f"no loss of {group.score}"
+    if settings.margin:
+        lost = f"{group.score} lost at most by {margin}, the margin"
     band = lost if scores else f"times equal within {100 * settings.same:g} %"
     if both:
         band += f", or {lost}"
@@ -308,7 +311,7 @@ def phases(group: Group) -> list[Bar]:
     return [
         Bar(
             _fitting(cell.label),
-            f"{took:.3g} s" if timed else "",
+            f"{three_digits(took)} s" if timed else "",
             round(100 * took / max(seconds), 2) if timed else 100,
             [(phase, round((cell.phases or {}).get(phase) or 0.0, 1)) for phase in PHASES],
         )

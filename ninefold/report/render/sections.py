@@ -10,7 +10,7 @@ from ninefold.answer.answer import Answer
 from ninefold.answer.cell import Cell
 from ninefold.answer.fields import Field, Word, word
 from ninefold.answer.measures import FIGURE, SECONDS, TO_TARGET, Measure, of_score
-from ninefold.answer.runs import Run
+from ninefold.answer.runs import Run, finite
 from ninefold.answer.study_facts import OTHER, SAME, WITHIN
 from ninefold.errors import one_line
 from ninefold.numbers import (
@@ -302,7 +302,8 @@ def _runs(report: Report, shown: int) -> Section:
         status = run.status + ("" if run.counts else ", not counted")
         place = MISSING if run.round is None else str(run.round + 1)
         place = f"timing {place}" if run.folder.startswith(f"{TIMING}/") else place
-        figures = small(SECONDS.value(run)), score_text(of_score(run.scoring).value(run), unit)
+        took, score_of = finite(SECONDS.value(run)), of_score(run.scoring).value(run)
+        figures = MISSING if took is None else three_digits(took), score_text(score_of, unit)
         rows.append([run.folder, str(run.cell), status, run.seed, place, *figures])
     titles = ("seed", "round", "s/epoch", in_words(score, unit))
     table = table_of("Every run", ["run", _NAME, "status"], titles, rows)

@@ -12,6 +12,7 @@ from ninefold import report
 from ninefold.answer.cell import Cell
 from ninefold.answer.runs import Run
 from ninefold.extensions.reports.scaling import UNTIMED, Series, series_of
+from ninefold.numbers import three_digits
 from ninefold.report.data.recording import Recording, record
 from ninefold.report.render.figures import plot
 from tests.extensions.reports.made import STEPS, timed
@@ -224,7 +225,7 @@ def test_whole_runs_say_the_direction_first_draw_their_seconds_and_have_no_verdi
     assert built(replace(slow, runs=slower)).answer.lead.startswith("More processes look slower")
     seconds = [run.train_seconds or 0.0 for run in whole if run.processes == 4]
     assert answer.table.rows[-1] == [
-        "ddp x4, fp32", "–", "–", f"{1e3 * sum(seconds) / len(seconds) / STEPS:.3g}"
+        "ddp x4, fp32", "–", "–", three_digits(1e3 * sum(seconds) / len(seconds) / STEPS)
     ]  # fmt: skip
 
 
