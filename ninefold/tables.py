@@ -22,7 +22,7 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def plain(text: str) -> str:
     """Return text of any content as one line in which nothing is markup."""
-    return re.sub(r"[<|\[]", r"\\\g<0>", one_line(text))
+    return re.sub(r"[\\&<|\[*`]", r"\\\g<0>", one_line(text))
 
 
 def code(text: str) -> str:

@@ -19,7 +19,7 @@ from ninefold.report.data.recording import read_recording
 from ninefold.report.data.runs import row_of, run_of, run_of_result
 from ninefold.report.folder import DERIVED
 from ninefold.result import NUMERICS, Result
-from tests.report.made import result, sweep, table_of
+from tests.report.made import recorded, result, sweep, table_of
 
 ROOT = Path(__file__).parents[2]
 FACTS = {"wall_seconds": 9.0, "runs": 1}
@@ -79,7 +79,7 @@ def test_a_table_without_end_is_one_line(tmp_path, capsys, name, what):
         if what == "huge":
             file.truncate(1 << 40)
         else:
-            file.write(b"x" * 2_000_000 if what == "a long line" else b"a\n" * 100_001)
+            file.write(b"a\n" + b"x" * 2_000_000 if what == "a long line" else b"a\n" * 100_001)
     began = time.monotonic()
     code = main([str(folder / "report")])
     assert time.monotonic() - began < 20
@@ -106,6 +106,12 @@ def test_a_recording_rebuilds_to_the_same_files_without_conf_and_experiments(tmp
         if path.name in DERIVED:
             path.unlink()
     assert rebuild(recording, alone(tmp_path / "code")) == whole
+
+
+def test_a_run_of_very_many_epochs_comes_back_from_its_recording(tmp_path):
+    epochs = [1 / 3] * 10_000
+    [run] = recorded(sweep(tmp_path, result(epoch_seconds=epochs))).runs
+    assert run.epoch_seconds == epochs
 
 
 RECORDED = [path.parent for path in sorted((ROOT / "experiments").glob("*/*/runs.csv"))]

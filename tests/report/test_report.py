@@ -5,12 +5,14 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from ninefold import report
 from ninefold.errors import ConfigError
+from ninefold.report.data.privacy import Scrubber
 from ninefold.report.render.templates import figure, page, report_text
 from tests.report.made import (
     ROOT,
@@ -103,6 +105,36 @@ def test_host_names_and_absolute_paths_are_not_recorded(tmp_path):
         text = (folder / "report" / name).read_text()
         assert not [word for word in ("box7", "annabel", "a folder") if word in text], name
     assert ".../x.bin" in (folder / "report" / "runs.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("root=/home/ann/ninefold/data", "root=.../data"),
+        ("root=/home/ann/ninefold-data/x", "root=.../ninefold-data/x"),
+        ("root=/home/ann/ninefold.old/x", "root=.../ninefold.old/x"),
+        ("root=/home/annabel/secret/x.bin", "root=.../x.bin"),
+        ("in /home/ann/my ninefold, and /home/ann.", "in ..., and ...."),
+    ],
+)
+def test_a_folder_is_left_out_where_its_name_ends(text, shown):
+    folders = map(Path, ("/home/ann", "/home/ann/ninefold", "/home/ann/my ninefold"))
+    assert Scrubber([], folders).text(text) == shown
+
+
+@pytest.mark.parametrize("host", ["none", "digits", "cpu", "ok"])
+def test_a_host_that_is_called_as_a_part_of_a_run_takes_nothing_from_it(tmp_path, host):
+    runs = [result(way, environment={"hostname": host}) for way in ("none", "ddp")]
+    usual = [result(way, environment={"hostname": "box7"}) for way in ("none", "ddp")]
+    said, expected = (sweep(tmp_path / name, *of) for name, of in (("a", runs), ("b", usual)))
+    assert recorded(said).runs == recorded(expected).runs
+
+
+def test_no_text_of_a_run_is_markup_in_report_md(tmp_path):
+    evil = "\\<img src=x onerror=alert(1)> &lt;b> **bold** `code` [x](y) | z"
+    report.write(sweep(tmp_path, result(), failure("ddp", "fp32", error=evil)))
+    text = (tmp_path / "report" / "report.md").read_text()
+    assert r"\\\<img src=x onerror=alert(1)> \&lt;b> \*\*bold\*\* \`code\` \[x](y) \| z" in text
 
 
 @pytest.mark.parametrize(("epochs", "difference"), [(20, "-1.91"), (2, "–")])

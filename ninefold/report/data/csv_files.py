@@ -38,6 +38,7 @@ def read_table(path: Path, convert: Callable[[Mapping[str, str]], Read]) -> list
     try:
         with open(path, encoding="utf-8", newline="", opener=opener) as file:
             require_small(path, os.fstat(file.fileno()).st_size, MAX_BYTES)
+            csv.field_size_limit(MAX_BYTES)  # a field has an entry for each epoch or turn of a run
             for row in csv.DictReader(file):
                 if len(found) == MAX_ROWS:
                     raise ValueError(f"there are more than {MAX_ROWS:,} rows")

@@ -9,6 +9,7 @@ from typing import Any
 
 # Two components or more: a lone "/s" in a sentence is a unit, not a path.
 _ABSOLUTE = re.compile(r"(?<![\w/.}])(?:[A-Za-z]:)?(?:[/\\][\w.@+~=,-]+){2,}")
+_ENDS = r"(?![.,]?[\w@+~=-])"  # after a folder, whose name is not the beginning of another's
 
 
 class Scrubber:
@@ -24,7 +25,8 @@ class Scrubber:
         """
         # Known folders are replaced as a whole, because their names may contain spaces.
         known = {str(folder) for folder in folders if len(folder.parts) > 2}
-        self._folders = sorted(known, key=len, reverse=True)
+        longest_first = sorted(known, key=len, reverse=True)
+        self._folders = [re.compile(rf"{re.escape(each)}{_ENDS}") for each in longest_first]
         self._hosts = [
             re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])") for name in hostnames if name
         ]
@@ -46,7 +48,7 @@ class Scrubber:
     def _relative(self, text: str) -> str:
         text = text.replace("file://", "")
         for folder in self._folders:
-            text = text.replace(folder, "...")
+            text = folder.sub("...", text)
         return text
 
     def _paths(self, text: str) -> list[str]:

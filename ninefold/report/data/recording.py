@@ -26,7 +26,7 @@ from ninefold.report.data.curves import read_metrics
 from ninefold.report.data.environment import gather, read_environment
 from ninefold.report.data.folders import read_results, read_sweep, studies_below
 from ninefold.report.data.privacy import Scrubber
-from ninefold.report.data.runs import read_csv, run_of_result, write_csv
+from ninefold.report.data.runs import NAMES, read_csv, run_of_result, write_csv
 from ninefold.study_record import StudyRecord
 
 RECORDED = ("runs.csv", "curves.csv", "numerics.csv", "environment.json")
@@ -101,11 +101,14 @@ def gather_recording(folder: Path, own: bool = False) -> Recording | None:
     if not results:
         return None
     environments = [_environment(result) for result in results]
+    # What runs are called by is published: a host that is called so too takes no name from them.
+    names = {"cpu", *(str(result.get(name)) for result in results for name in NAMES)}
     scrubber = Scrubber(
         hostnames={
             *(str(environment.get("hostname") or "") for environment in environments),
             *(name for result in results for name in _names_of_hosts(result)),
-        },
+        }
+        - names,
         folders=(folder.resolve(), Path.cwd(), Path.home()),
         differ=(text for result in results for text in result.get("overrides") or ()),
     )

@@ -133,11 +133,11 @@ def markdown_matrix(found: Matrix) -> str:
     """Return the matrix as Markdown."""
 
     def text(entry: Entry) -> str:
-        figures = " · ".join(entry.figures)
+        figures = plain(" · ".join(entry.figures))
         shown = f"**{figures}**" if entry.style == "named" else figures
-        return "; ".join(filter(None, [shown, entry.note]))
+        return "; ".join(filter(None, [shown, plain(entry.note)]))
 
-    rows = [[plain(name), *(plain(text(entry)) for entry in row)] for name, row in found.rows]
+    rows = [[plain(name), *map(text, row)] for name, row in found.rows]
     return grid(["strategy", *map(plain, found.columns)], rows)
 
 
