@@ -75,6 +75,7 @@ class Grid:
         axes = np.argsort(self.orientation[:, 0])[::-1]  # the file's axes in the order z, y, x
         sides = np.array(self.sides)[axes]
         ratio = np.asarray(spacing, np.float64) / np.linalg.norm(self.affine[:3, :3], axis=0)[axes]
+        ratio = ratio.round(6)  # of float32 in the header: an outer voxel would be outside by 1e-7
         return ratio, sides // 2 - ratio * (np.array(shape) // 2)
 
     def upright(self, stored: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

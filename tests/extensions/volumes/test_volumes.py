@@ -79,11 +79,16 @@ def test_a_volume_is_the_same_however_the_file_stores_its_axes(tmp_path, axes):
     )
 
 
-def test_a_volume_that_has_the_spacing_is_cut_and_padded_to_whole_voxels(tmp_path):
+TURNED = np.array([[0.8, -0.6, 0, 0], [0.6, 0.8, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+
+
+@pytest.mark.parametrize("mm", [1, 0.7, 0.9, 1.3])  # a header has float32
+@pytest.mark.parametrize("axes", [np.eye(4), TURNED], ids=["upright", "turned"])
+def test_a_volume_that_has_the_spacing_is_cut_and_padded_to_whole_voxels(tmp_path, axes, mm):
     volume = np.random.default_rng(0).integers(0, 250, (9, 12, 7), dtype=np.uint8)
-    one(tmp_path / "set", volume, np.eye(4), {"a": [4, 6, 3]})
+    one(tmp_path / "set", volume, axes * [mm, mm, mm, 1], {"a": [4, 6, 3]})
     heads = dataset(
-        tmp_path / "set", classes=1, shape=(1, 10, 10, 12), spacing=(1, 1, 1), window=(0, 255),
+        tmp_path / "set", classes=1, shape=(1, 10, 10, 12), spacing=(mm, mm, mm), window=(0, 255),
         dtype="uint8",
     )  # fmt: skip
     train = heads.load("train")
