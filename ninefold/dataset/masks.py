@@ -151,7 +151,7 @@ def table(classes: int, ignore: int | None, values: tuple[int, ...] | None) -> n
 class MaskArray(FileArray):
     """Masks in files, decoded to class numbers [n, *size] when they are read."""
 
-    paths: Sequence[str]
+    paths: Sequence[Any]
     size: tuple[int, ...]
     tree: ImageTree
     numbers: ClassNumbers
@@ -203,17 +203,18 @@ class Masks(Dataset):
         masks = self._masks([])
         for image, mask in bar(spread(pairs, OPENED), "opening images", unit="pair", delay=1.0):
             self._images([]).decoded(image, decode=False)
-            masks.require_fit(mask, image)
+            masks.stored(image, mask, decode=False)
         found: set[int] = set()
-        for _, mask in bar(spread(pairs, LOOKED_AT), "looking at masks", unit="mask", delay=1.0):
-            found |= masks.values(mask)
+        for pair in bar(spread(pairs, LOOKED_AT), "looking at masks", unit="mask", delay=1.0):
+            found |= masks.values(pair)
         if wrong := self._numbers.nothing_to_learn(found, min(len(pairs), LOOKED_AT)):
             raise self._tree.wrong(*wrong)
 
     def load(self, split: Split) -> Examples:
         self._require_options()
-        images, masks = zip(*self._read(split), strict=True)
-        return Examples(self._images(images), self._masks(masks), tuple(self.class_names or ()))
+        pairs = self._read(split)
+        images = self._images([image for image, _ in pairs])
+        return Examples(images, self._masks(pairs), tuple(self.class_names or ()))
 
     def sources(self, split: Split) -> Sequence[str]:
         images, masks = zip(*self._read(split), strict=True)
@@ -226,8 +227,8 @@ class Masks(Dataset):
     def _images(self, paths: Sequence[str]) -> ImageFiles:
         return ImageFiles(paths, tuple(self.shape), self._tree)
 
-    def _masks(self, paths: Sequence[str]) -> MaskFiles:
-        return MaskFiles(paths, tuple(self.shape[1:]), self._tree, self._numbers)
+    def _masks(self, pairs: Sequence[tuple[str, str]]) -> MaskFiles:
+        return MaskFiles(pairs, tuple(self.shape[1:]), self._tree, self._numbers)
 
     @property
     def _numbers(self) -> ClassNumbers:
@@ -314,31 +315,27 @@ class MaskFiles(MaskArray):
 
     Each is center-cropped to the proportions of `size` and resized to it by taking the nearest
     pixel: the cut that `pixels` makes of its image.
+
+    paths: of each image and its mask.
     """
 
-    def require_fit(self, path: str, image: str) -> None:
-        """Raise DataError unless the header of a mask is that of a mask of `image`."""
-        with Image.open(image) as opened:
-            wanted = opened.size
-        found = self._stored(path, decode=False).shape[::-1]
-        if found != wanted:
-            raise self.tree.wrong(
-                f"{image} is {wanted[0]}x{wanted[1]}, its mask {found[0]}x{found[1]}",
-                f"{path} must have a pixel for each of the image's",
-                "replace one of them",
-            )
+    paths: Sequence[tuple[str, str]]
 
-    def values(self, path: str) -> set[int]:
+    def values(self, pair: tuple[str, str]) -> set[int]:
         """The values in a mask. Raises DataError if one of them is not allowed."""
-        stored = self._stored(path)
-        self.classes_of(path, stored, "pixel")
+        stored = self.stored(*pair)
+        self.classes_of(pair[1], stored, "pixel")
         return set(np.unique(stored).tolist())
 
-    def decoded(self, path: str) -> npt.NDArray[np.int16]:
-        return self.classes_of(path, nearest(self._stored(path), *self.size), "pixel")
+    def decoded(self, path: tuple[str, str]) -> npt.NDArray[np.int16]:
+        return self.classes_of(path[1], nearest(self.stored(*path), *self.size), "pixel")
 
-    def _stored(self, path: str, decode: bool = True) -> npt.NDArray[Any]:
-        """A mask's pixels as they are stored [height, width]; without `decode` only their shape."""
+    def stored(self, image: str, path: str, decode: bool = True) -> npt.NDArray[Any]:
+        """The pixels of the mask in `path` as they are stored [height, width]; without `decode`
+        only their shape. Raises DataError unless it is a mask of `image`.
+        """
+        with self.tree.reading(image), Image.open(image) as opened:
+            wide, tall = opened.size
         with self.tree.reading(path), Image.open(path) as mask:
             require_limit(mask)
             kind, mode = mask.format, mask.mode
@@ -357,6 +354,12 @@ class MaskFiles(MaskArray):
                 f"mask {path} is a JPEG, which changes class numbers",
                 "formats without loss are allowed",
                 "save the masks as PNG",
+            )
+        if stored.shape != (tall, wide):
+            raise self.tree.wrong(
+                f"{image} is {wide}x{tall}, its mask {stored.shape[1]}x{stored.shape[0]}",
+                f"{path} must have a pixel for each of the image's",
+                "replace one of them",
             )
         return stored.astype(np.uint8) if stored.dtype == np.bool_ else stored
 

@@ -92,6 +92,13 @@ def test_files_that_cannot_be_trained_on_are_refused_in_one_line(root, name):
     refuses_once_spoiled(dataset, root, *FILES[name])
 
 
+def test_a_mask_of_another_size_is_found_when_it_is_decoded(root):
+    """In a set of more pairs than `prepare` opens."""
+    Image.new("L", (16, 12)).save(root / MASK)
+    with pytest.raises(DataError, match=rf"{IMAGE} is 32x24, its mask 16x12; "):
+        dataset(root).load("train").targets[np.array([1])]
+
+
 OPTIONS: dict[str, tuple[dict[str, Any], type[DataError] | type[ConfigError], str]] = {
     "crop": ({"crop": 8, "ignore": None}, ConfigError, "dataset.crop=8: pixels outside need a"),
     "values": ({"values": [0, 255]}, ConfigError, r"dataset.values=\[0, 255\]: it lists 2, data"),
