@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, ClassVar, TypeVar
+from typing import Any, BinaryIO, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -185,19 +185,19 @@ def spread(items: Sequence[T], count: int | None) -> list[T]:
     return [items[number * len(items) // count] for number in range(count)]
 
 
-def unlike_classes(found: Mapping[Split, Iterable[str]]) -> tuple[str, str] | None:
-    """Return how the classes of a split differ from the training's, and in what; None: they do not.
+def unlike_classes(found: Mapping[Any, Collection[str]]) -> tuple[str, str] | None:
+    """Return how the classes of one differ from those of the first, and in what; None: in nothing.
 
-    found: the class names of each split, by class index.
+    found: the class names of splits, or of checkpoint and dataset, by class index.
     """
-    train = [*found["train"]]
-    for split, names in found.items():
-        if (own := [*names]) != train:
-            only = {"train": {*train} - {*own}, split: {*own} - {*train}}
-            said = [f"only in {name}: {listed(who)}" for name, who in only.items() if who]
-            kind = {"val": "validation"}.get(split, split)
-            where = "; ".join(said) or "they are in another order"
-            return f"training and {kind} classes differ", where
+    (first, wanted), *others = found.items()
+    for name, own in others:
+        if [*own] != [*wanted]:
+            only = {first: {*wanted} - {*own}, name: {*own} - {*wanted}}
+            said = [f"only in {where}: {listed(who)}" for where, who in only.items() if who]
+            kinds = {"train": "training", "val": "validation"}
+            both = " and ".join(kinds.get(where, where) for where in only)
+            return f"{both} classes differ", "; ".join(said) or "they are in another order"
     return None
 
 

@@ -38,6 +38,7 @@ class State:
     the inner clock in each epoch.
     origin: sentences about the weights that the run began with, on rank 0.
     examples: numbers of them, for training, validation and test.
+    names: of the classes, where the data says them.
     where: what it is computed by: strategy, processes, device, dtype and torch.
     """
 
@@ -57,6 +58,7 @@ class State:
     epoch_seconds: list[float] = field(default_factory=list)
     origin: list[str] = field(default_factory=list)
     examples: list[int] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
     where: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -102,6 +104,7 @@ class State:
             "epoch_seconds": self.epoch_seconds,
             "origin": self.origin,
             "examples": self.examples,
+            "names": self.names,
             "where": self.where,
         }
 

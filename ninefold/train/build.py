@@ -39,7 +39,7 @@ from ninefold.engine.schedule import schedule
 from ninefold.engine.state import State
 from ninefold.engine.task import Objective, Task, scoring
 from ninefold.engine.training import PeakMemory
-from ninefold.errors import ConfigError, Failure, construction_error, memory_failure
+from ninefold.errors import ConfigError, Failure, construction_error, memory_failure, one_line
 from ninefold.files import flat
 from ninefold.logger import Logger, Run
 from ninefold.machine import cores
@@ -50,6 +50,7 @@ from ninefold.model import Output
 from ninefold.places import option_files
 from ninefold.result import AS_FLOAT32, OWN_AUTOCAST, option_name
 from ninefold.score import Counted, Score
+from ninefold.secrets import redact
 from ninefold.signals import Stop
 from ninefold.train import initial
 from ninefold.train.freeze import freeze, kept_frozen
@@ -311,6 +312,7 @@ def training(
     checkpoints = Checkpoints(folder / "checkpoints", job.checkpoint.keep)
     state = state_of(at, net, batches.steps_per_epoch)
     state.examples = [len(each or ()) for each in (data.train, data.val, data.test)]
+    state.names = class_names(job, data.train)
     state.where = {
         "parallel": str(job.choices.parallel),
         "processes": context.world_size,
@@ -480,6 +482,12 @@ def model_name(job: DictConfig) -> str:
 def trial_of(job: DictConfig, network: nn.Module, task: Task, context: RankContext) -> Trial:
     part, name, option = job.model.get("output"), model_name(job), job.choices.task
     return Trial(network, part, name, task, option, own_loss(job), context)
+
+
+def class_names(job: DictConfig, examples: Examples) -> list[str]:
+    """The dataset's names of the classes, printable and short; empty if it has none."""
+    given = job.dataset.get("class_names") or examples.names
+    return [redact(one_line(str(name)))[:64] for name in given or ()]
 
 
 def built_task(job: DictConfig) -> Task:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ from ninefold.checkpoint.weights import (
 )
 from ninefold.config import untrusted
 from ninefold.config.spec import RunSpec
-from ninefold.dataset import Examples
 from ninefold.dataset.cache import reader
+from ninefold.dataset.images import unlike_classes
 from ninefold.engine import evaluation
 from ninefold.engine.amp import verify
 from ninefold.engine.parallel import Parallel, RankContext, device_names
@@ -43,7 +43,9 @@ from ninefold.types import spelled
 from ninefold.words import key_of
 
 ASSUMED = {"amp": "fp32", "task": "classification"}  # of a file without a configuration
-AS_TRAINED = ("classes", "shape", "mean", "std")  # of a dataset: what weights are trained for
+# Of a dataset: what weights are trained for.
+AS_TRAINED = ("classes", "shape", "mean", "std", "spacing", "window", "exif", "ignore")
+OF_TASKS = ("shape", "spacing", "ignore")  # of a dataset, which tasks refer to
 
 
 def evaluate(spec: RunSpec) -> None:
@@ -73,7 +75,8 @@ def evaluate(spec: RunSpec) -> None:
         examples = reader(dataset, spec.cache)("test")
         prepare = build.preparation(job, dataset, False, layout)
         found.model.to(memory_format=getattr(torch, layout))
-        names = class_names(job, examples)
+        names = build.class_names(job, examples)
+        found.require_classes(names)
         task = found.built_task()
         trial = build.trial_of(job, found.model, task, context)
         differentiates = trial.evaluation(examples, prepare, names)
@@ -143,12 +146,6 @@ def evaluate(spec: RunSpec) -> None:
         print(f"evaluated: {said}; evaluation.json is in {spec.folder}", flush=True)
 
 
-def class_names(job: DictConfig, examples: Examples) -> list[str]:
-    """The dataset's names of the classes, printable and short; empty if it has none."""
-    given = job.dataset.get("class_names") or examples.names
-    return [redact(one_line(str(name)))[:64] for name in given or ()]
-
-
 @dataclass(frozen=True)
 class Restored:
     """A plain model with the weights of a checkpoint, on the CPU.
@@ -156,6 +153,7 @@ class Restored:
     path: the checkpoint. job: the part of its frozen job that is used, with the command's groups.
     weights: average or raw, whichever was loaded. report: how the file's tensors fit the model.
     task: the buffers of the task that it was trained by; empty for another one.
+    names: of the classes of the training; empty if they are not known, or only numbers count.
     """
 
     model: nn.Module
@@ -164,6 +162,7 @@ class Restored:
     weights: str
     report: LoadReport
     task: Mapping[str, Tensor]
+    names: Sequence[str] = ()
 
     def built_task(self) -> Task:
         """The job's task, with the buffers of the run. Raises ConfigError, CheckpointError."""
@@ -203,6 +202,13 @@ class Restored:
             do = other_model(partial)
             raise CheckpointError("ckpt", self.path, wrong, f"{self.report!s}", do)
 
+    def require_classes(self, names: Sequence[str]) -> None:
+        """Raise CheckpointError if the dataset's classes have other names, or another order."""
+        found = {"checkpoint": self.names, "dataset": names}
+        if all(found.values()) and (wrong := unlike_classes(found)):
+            do = "give the dataset those, or set dataset.classes if only their numbers count"
+            raise CheckpointError("ckpt", self.path, *wrong, do)
+
     def require_finite(self) -> None:
         """Raise NumericsError unless all weights are finite; -inf in a buffer is a mask's."""
         parameters = dict(self.model.named_parameters())
@@ -239,15 +245,15 @@ def restored(
     if context.rank == 0:
         found = _read(wanted, path, named)
         text = OmegaConf.to_yaml(found.job)
-        content = found.weights, text, dict(found.model.state_dict()), dict(found.task)
-        parallel.broadcast(content)
+        state = dict(found.model.state_dict()), dict(found.task)
+        parallel.broadcast((found.weights, text, *state, found.names))
         return found
-    which, text, weights, task = parallel.broadcast(None)
+    which, text, weights, task, names = parallel.broadcast(None)
     job = OmegaConf.create(text)
     assert isinstance(job, DictConfig)
     model = build.network(job)
     copy_into(model.state_dict(), weights)
-    return Restored(model, job, path, which, LoadReport([], [], [], []), task)
+    return Restored(model, job, path, which, LoadReport([], [], [], []), task, names)
 
 
 def of_checkpoint(path: Path, trust: bool) -> Restored:
@@ -274,14 +280,19 @@ def _read(wanted: DictConfig, path: Path, named: Collection[str]) -> Restored:
     found, which = chosen(content, wanted.weights)
     stored = stored_job(content, path, wanted)
     job = overlay(stored, wanted, path)
+    own = "format" in content and job.task == stored.get("task")
     follow_training(job.dataset, content.get("config"), named)
+    for key in OF_TASKS:
+        if wanted.get("task") is None and f"dataset.{key}" in named and key in job.task:
+            job.task[key] = job.dataset[key]
     if not wanted.load.partial:
         require_room(job, found, path, other_model(wanted.load.partial))
     model = build.network(job)
-    own = "format" in content and job.task == stored.get("task")
     saved = content.get("task") if own else None
     task = tensors(saved) if isinstance(saved, Mapping) else {}
-    return Restored(model, job, path, which, load_weights(model, found), task)
+    saved = None if "dataset.classes" in named else content.get("names")
+    names = [*map(str, saved)] if isinstance(saved, list) else []
+    return Restored(model, job, path, which, load_weights(model, found), task, names)
 
 
 def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
@@ -358,8 +369,8 @@ def follow_training(dataset: DictConfig, text: object, named: Collection[str]) -
     """Take the number of classes from the checkpoint, where nothing else says it.
 
     dataset: that of an evaluation. text: the configuration in the checkpoint, as YAML. named: keys
-    that the command names. Raises ConfigError if the dataset's shape, normalization or number of
-    classes is another than in the training, and the command does not name that key.
+    that the command names. Raises ConfigError if a key of AS_TRAINED is another than in the
+    training, and the command does not name it.
     """
     then = untrusted.parse(text).get("dataset") if isinstance(text, str) else None
     now = OmegaConf.to_container(dataset)

@@ -16,6 +16,7 @@ from ninefold.checkpoint import manifest
 from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.checkpoint.weights import LoadReport, aligned, chosen, load_weights, own_name
 from ninefold.config import untrusted
+from ninefold.dataset.images import unlike_classes
 from ninefold.engine.parallel import Parallel, RankContext
 from ninefold.engine.state import State
 from ninefold.errors import CheckpointError, ConfigError, memory_failure, one_line, text_of
@@ -177,12 +178,15 @@ def restore(
             do = "build it so"
             raise CheckpointError("resume", path, said, "the same in the same order are needed", do)
         require_shapes(saved["optimizer"]["state"], state.optimizer)
+        do = "put the data back, or start a new run, with init= for its weights"
         if (then := saved.get("examples", state.examples)) != state.examples:
             sizes = " and ".join(f"{numbers}" for numbers in (then, state.examples))
             said = "its dataset has other numbers of examples by now"
             known = f"for training, validation and test {sizes} are those then and now"
-            do = "put the data back, or start a new run, with init= for its weights"
             raise CheckpointError("resume", path, said, known, do)
+        names = {"checkpoint": saved.get("names"), "dataset": state.names}
+        if all(names.values()) and (unlike := unlike_classes(names)):
+            raise CheckpointError("resume", path, *unlike, do)
         then = {**state.where, **saved.get("where", {})}  # an earlier version wrote none
         if (device := then.get("device")) != (here := state.where.get("device")):
             said = f"its run was on {device}, and this one would go on on {here}"

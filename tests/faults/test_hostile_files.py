@@ -29,7 +29,7 @@ from ninefold.dataset import Examples
 from ninefold.places import CONF
 from ninefold.report.__main__ import main as report
 from ninefold.task.counts import named
-from ninefold.train.evaluate import class_names
+from ninefold.train.build import class_names
 from tests.conftest import result
 from tests.faults.runs import one_after_another
 from tests.kit import Evil

@@ -12,6 +12,7 @@ from ninefold.checkpoint.store import read
 from ninefold.errors import ConfigError
 from ninefold.train.evaluate import follow_training
 from tests.conftest import Shell, result
+from tests.dataset.kit import photos
 from tests.faults.runs import one_after_another
 
 SMALL = ["model.net.width=8", "batch_size=16", "dataset.limit=176", "threads=2", "logger=quiet"]
@@ -82,6 +83,46 @@ def test_classes_that_nothing_says_are_those_of_the_training():
     follow_training(counted, trained, ("dataset.classes",))
     follow_training(counted, "dataset: {classes: null, shape: [3, 8, 8]}", ())
     assert counted.classes is None  # integers to predict
+
+
+@pytest.mark.parametrize(
+    ("key", "then", "now"),
+    [
+        ("shape", [3, 8, 8], [1, 8, 8]), ("mean", [0.5], None), ("spacing", [1, 1, 1], [2, 1, 1]),
+        ("window", [0, 255], None), ("exif", True, False), ("ignore", 11, 255),
+    ],
+)  # fmt: skip
+def test_examples_are_made_as_those_of_the_training_unless_the_command_says_otherwise(
+    key: str, then: object, now: object
+) -> None:
+    trained = OmegaConf.to_yaml(OmegaConf.create({"dataset": {key: then}}))
+    follow_training(OmegaConf.create({key: then}), trained, ())
+    follow_training(OmegaConf.create({key: now}), trained, (f"dataset.{key}",))
+    with pytest.raises(ConfigError, match=f"dataset.{key}=.*; it was .*; add dataset.{key}="):
+        follow_training(OmegaConf.create({key: now}), trained, ())
+
+
+def test_weights_are_given_the_classes_that_they_were_trained_on(shell):
+    photos(shell.folder / "set")
+    job = ["dataset=folder", "dataset.root=set", "dataset.shape=[3,8,8]", "threads=1"]
+    shell.train(*job, "model=mlp", "batch_size=8", "max_steps=2", "hydra.run.dir=run", code=0)
+    for split in ("train", "test"):
+        (shell.folder / "set" / split / "cat").rename(shell.folder / "set" / split / "fox")
+    evaluated, resumed, meant = one_after_another(
+        shell,
+        ["evaluate.py", "ckpt=run"],
+        ["train.py", "resume=run", "max_steps=3"],
+        ["evaluate.py", "ckpt=run", *job, "dataset.classes=2"],
+    )
+    differ = "checkpoint and dataset classes differ; only in checkpoint: cat; only in dataset: fox;"
+    for done in (evaluated, resumed):
+        assert done.returncode == 3
+        assert differ in done.stderr
+    assert meant.returncode == 0, meant.stderr
+    content = torch.load(shell.folder / "run" / "checkpoints" / "last.pt", weights_only=True)
+    assert content.pop("names") == ["cat", "dog"]
+    torch.save(content, shell.folder / "old.pt")
+    shell.evaluate("ckpt=old.pt", code=0)
 
 
 def test_the_number_of_classes_of_a_foreign_file_is_a_number() -> None:

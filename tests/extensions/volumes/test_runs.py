@@ -31,3 +31,7 @@ def test_an_evaluation_tells_the_error_of_each_landmark(shell):
     lines = done.stdout.split("mean error mm of each:\n")[1].splitlines()
     for line, name in zip(lines, sorted(NAMES), strict=False):
         assert line.split() == [name, f"{found['per_class'][name]:.4f}"]
+    again = ("dataset=volumes", f"dataset.root={root}", *SMALL[2:4], "dataset.spacing=[4,4,4]")
+    shell.evaluate("ckpt=alone", *again, "hydra.run.dir=coarse", code=0)
+    found = json.loads((shell.folder / "coarse" / "evaluation.json").read_text())
+    assert found["config"]["task"]["spacing"] == [4, 4, 4]  # of its mm
