@@ -410,7 +410,7 @@ def _as_tensor(array: Any) -> Tensor:
 def _has_items(value: Any) -> bool:
     """Whether it is a dataset, and no column of one."""
     plain = isinstance(value, list | tuple | str) or _is_array(value)
-    return not plain and hasattr(value, "__getitem__") and hasattr(value, "__len__")
+    return not plain and is_by_number(value)
 
 
 def _are_columns(data: Sequence[Any]) -> bool:
@@ -427,15 +427,15 @@ def _rows(value: Any) -> int:
 
 
 def _is_pair(value: Any) -> bool:
-    """Whether it is a tuple of two arrays, of which one may be a list of numbers."""
+    """Whether it is a tuple of two arrays, of which one may be a list of numbers or text."""
     if not isinstance(value, tuple) or len(value) != 2:
         return False
     return any(map(_is_array, value)) and all(map(_is_column, value))
 
 
 def _is_column(value: Any) -> bool:
-    numbers = isinstance(value, list) and all(isinstance(each, Number) for each in value)
-    return numbers or _is_array(value)
+    plain = isinstance(value, list) and all(isinstance(each, Number | str) for each in value)
+    return plain or _is_array(value)
 
 
 def _is_array(value: Any) -> bool:

@@ -87,6 +87,7 @@ REFUSED: list[tuple[str, Call]] = [
     ("dataset=20 inputs: there are 19 targets", comparing(net, (X, Y[1:]), LOSS)),
     ("dataset=arrays: plain tensors do not hold", comparing(net, (X.to_sparse(), Y), LOSS)),
     ("dataset=arrays: plain .*; convert them", comparing(net, (X, np.array(["a"] * 20)), LOSS)),
+    ("dataset=arrays: plain .*; convert them", comparing(net, (X, ["a"] * 20), LOSS)),
     (
         "dataset=tuple: it has 3 arrays, .*TensorDataset.a, b, targets., and overrides=.'dataset.k",
         comparing(net, (X, X, Y), LOSS),
