@@ -20,7 +20,7 @@ from ninefold.tree import Tree, each, leaves
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
     from ninefold.engine.batches import Preparation
 
-__all__ = ["Dataset", "Examples", "LazyArray", "Selected", "Split", "as_dataset"]
+__all__ = ["Dataset", "Examples", "LazyArray", "Selected", "Split"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def _read_selected(reader: Reader, rows: Rows, batches: Sequence[Rows], **how: i
 class Dataset:
     """The base class of datasets: a yaml's keys as fields, and examples by `load`, in splits.
 
-    Only `load` must be written. A class of your own need not extend it, see `as_dataset`.
+    Only `load` must be written.
 
     limit: the number of training examples to use; None: all.
     classes: None: as many as `count_classes` says.
@@ -172,22 +172,6 @@ class Dataset:
 
     def stop_workers(self) -> None:
         """End the processes that were started, where nothing is to be read by them."""
-
-
-class Adapted(Dataset):
-    """A dataset of the user's own class, which is no Dataset, with the defaults that it lacks."""
-
-    def __init__(self, own: object) -> None:
-        object.__setattr__(self, "own", own)
-
-    def __getattribute__(self, name: str) -> Any:
-        own = object.__getattribute__(self, "own")
-        return getattr(own, name) if hasattr(own, name) else super().__getattribute__(name)
-
-
-def as_dataset(built: object) -> Dataset:
-    """What the section `dataset` has built: itself if it is a Dataset, else wrapped in Adapted."""
-    return built if isinstance(built, Dataset) else Adapted(built)
 
 
 def train_and_val(

@@ -109,11 +109,11 @@ def key_of(dataset: Dataset, node: Mapping[str, Any]) -> str:
     """
     code = hashlib.sha256()
     files = sorted(Path(__file__).parent.glob("*.py"))
-    for kind in dataset.__class__.__mro__:  # of one that is adapted that of the user
+    for kind in type(dataset).__mro__:
         own = Path(getattr(sys.modules[kind.__module__], "__file__", None) or "")
         if PACKAGE not in own.parents:
             files += [own] * own.is_file()
-        elif kind is dataset.__class__:
+        elif kind is type(dataset):
             files += sorted(own.parent.glob("*.py"))
     for file in files:
         code.update(file.read_bytes())

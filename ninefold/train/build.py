@@ -22,7 +22,7 @@ from torch import nn
 from ninefold.checkpoint.store import Checkpoints
 from ninefold.checkpoint.writer import AsyncWriter
 from ninefold.config import combinations
-from ninefold.dataset import Dataset, Examples, Split, as_dataset, train_and_val
+from ninefold.dataset import Dataset, Examples, Split, train_and_val
 from ninefold.dataset.arrays import ArraySpec, Selected, specs
 from ninefold.dataset.augmentation import Mixup
 from ninefold.dataset.cache import reader
@@ -108,7 +108,8 @@ def built_dataset(
 
     cache: its files, which threads read; None without.
     """
-    dataset, count = as_dataset(make(job.dataset, "dataset")), job.loader.workers
+    dataset: Dataset = make(job.dataset, "dataset")
+    count = job.loader.workers
     if count == "auto":
         count = processes_ahead(context, cores())
     if count and cache is None:

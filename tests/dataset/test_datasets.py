@@ -15,13 +15,14 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from ninefold.dataset import Dataset, Examples, as_dataset, checked
+from ninefold.config.data import prepare
+from ninefold.dataset import Dataset, Examples, checked
 from ninefold.dataset.cifar10 import BINARY, CIFAR10, PYTHON
 from ninefold.dataset.digits import Digits
 from ninefold.dataset.folder import Folder
 from ninefold.dataset.images import ENDINGS
 from ninefold.dataset.synthetic import Synthetic
-from ninefold.errors import DataError
+from ninefold.errors import ConfigError, DataError
 from tests.faults.refusals import refuses
 
 COUNT = 10_000  # in each file of CIFAR-10
@@ -32,26 +33,16 @@ CONTENTS = [0, 1, 0, 1, 1, 0]  # which of two contents each file has: an order t
 
 
 class Own:
-    """Not a Dataset: it has what it needs, and one thing of what it may have."""
-
-    limit, classes, shape = 3, 2, (1, 2, 2)
-    splits = ("train", "val", "test")
+    """Has what a dataset needs, and does not extend Dataset."""
 
     def load(self, split: str) -> Examples:
         return Examples(np.zeros((8, 1, 2, 2), np.uint8), np.arange(8) % 2)
 
 
-def test_a_class_without_the_base_has_the_defaults_of_dataset_for_what_it_lacks():
-    own = Own()
-    found = as_dataset(own)
-    assert (found.load, found.splits, found.shape) == (own.load, own.splits, (1, 2, 2))
-    assert (found.limit_of("train"), found.limit_of("test")) == (3, None)
-    assert (found.mean, found.flip, found.val, found.cache) == (None, False, 0, None)
-    assert (found.sources("train"), found.count_classes()) == ((), None)
-    found.prepare()
-    found.start_workers(8, ("train",), 1)
-    assert found.preparation(channels=1).channels == 1
-    assert as_dataset(found) is found
+def test_a_class_that_does_not_extend_dataset_is_refused():
+    wrong = r"dataset._target_=\S+\.Own: it is no Dataset; a class that extends ninefold.dataset.D"
+    with pytest.raises(ConfigError, match=wrong):
+        prepare({"_target_": f"{__name__}.Own"}, "own")
 
 
 # Digits, synthetic
