@@ -23,6 +23,7 @@ import numpy.typing as npt
 from ninefold.dataset import Dataset, Examples, Split
 from ninefold.dataset.arrays import Array
 from ninefold.dataset.cache_folder import META, damage, write
+from ninefold.errors import DataError
 from ninefold.extensions import DECODERS
 from ninefold.files import read_json
 from ninefold.machine import installed
@@ -105,7 +106,7 @@ def key_of(dataset: Dataset, node: Mapping[str, Any]) -> str:
     These are the target, the code of its module and those of its bases, or of its package if it is
     one of ours, and of this package, the arguments except those that only augment, versions, and
     the path, size and time of modification of each file that it reads; of a split that names none,
-    the root.
+    the root. Raises DataError for a file that is not there.
     """
     code = hashlib.sha256()
     files = sorted(Path(__file__).parent.glob("*.py"))
@@ -124,8 +125,14 @@ def key_of(dataset: Dataset, node: Mapping[str, Any]) -> str:
     for split in dataset.splits:
         sources = dataset.sources(split)
         digest.update(b"" if sources else root.encode())
-        for path in sources:
-            status = os.stat(path)
+        for path in map(os.fspath, sources):
+            try:
+                status = os.stat(path)
+            except OSError as error:
+                wrong = f"{path}, one of its sources, cannot be found ({error.strerror})"
+                allowed = "the cache is made again when one of them changes"
+                do = "correct what `sources` of the dataset returns"
+                raise DataError("dataset.cache", dataset.cache, wrong, allowed, do) from error
             line = [split, path.removeprefix(root), status.st_size, status.st_mtime_ns]
             digest.update(json.dumps(line).encode())
     return digest.hexdigest()

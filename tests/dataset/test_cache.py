@@ -136,6 +136,16 @@ def test_where_no_files_are_named_the_root_is_in_the_key(root, monkeypatch):
     assert key_of(dataset, {**node(dataset), "root": "elsewhere"}) != key_of(dataset, node(dataset))
 
 
+def test_sources_may_be_paths_and_must_be_there(root, monkeypatch):
+    dataset = folder(root, cache="disk")
+    before, names = key_of(dataset, node(dataset)), Folder.sources
+    monkeypatch.setattr(Folder, "sources", lambda own, split: map(Path, names(own, split)))
+    assert key_of(dataset, node(dataset)) == before
+    monkeypatch.setattr(Folder, "sources", lambda own, split: [root / "none.png"])
+    with pytest.raises(DataError, match=r"dataset.cache=disk: .*none.png, one of its sources"):
+        key_of(dataset, node(dataset))
+
+
 def test_a_path_in_an_argument_is_that_of_the_working_folder(root, monkeypatch):
     dataset = folder(root, cache="disk")
     given = {**node(dataset), "train": {"_target_": "mine.Photos", "root": "photos"}}
