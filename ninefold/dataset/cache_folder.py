@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ninefold.dataset.arrays import Array
 from ninefold.errors import DataError, Failure, ResourceError, error_text, memory_failure
 from ninefold.files import opener, read_json, replace_durably, sync, write_json
-from ninefold.numbers import amount, plural
+from ninefold.numbers import amount, counted
 from ninefold.progress import bar
 from ninefold.waits import locked, poll_until, unlock
 
@@ -75,21 +75,20 @@ def _write(
         _remove(temporary, damaged)  # of a process that was killed while this one waited for it
         temporary.mkdir()
         lazy = sum(len(array) for array in arrays.values() if not isinstance(array, np.ndarray))
+        count = sum(len(array) for name, array in arrays.items() if name.endswith(".inputs.npy"))
         title, began = os.path.basename(str(meta["source"]).rstrip("/")), time.monotonic()
         with bar(
             desc=f"caching {title}",
             total=lazy,
-            unit=" files",
-            bar_format="{desc}: {percentage:3.0f}%|{bar}| {n:,}/{total:,} "
-            "[{elapsed}<{remaining}, {rate_noinv_fmt}]",
+            bar_format="{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]",
         ) as progress:
             for name, rows in _packed(temporary, arrays, threads):
                 if not isinstance(arrays[name], np.ndarray):
                     progress.update(rows)
         took = time.monotonic() - began
         sizes = {name: (temporary / name).stat().st_size for name in arrays}
-        files, size = plural(lazy, "file"), amount(sum(sizes.values()))
-        said = f"cached {title}: {lazy:,} {files}, {size} in {took:.1f} s"
+        size = amount(sum(sizes.values()))
+        said = f"cached {title}: {counted(count, 'example')}, {size} in {took:.1f} s"
         print(said, file=sys.stderr, flush=True)
         for name in arrays:
             sync(temporary / name)

@@ -82,7 +82,7 @@ def test_a_second_command_waits_for_the_one_that_packs(shell, photos):
     _, stderr = first.communicate()
     assert first.returncode == second.returncode == 0, stderr + second.stderr
     assert second.stderr == f"waiting for another process that packs {photos.name}\n"
-    assert "cached photos: 60 files" in stderr
+    assert "cached photos: 60 examples" in stderr
 
 
 @pytest.mark.slow
