@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ninefold.api.capsule import load
 from ninefold.dataset import Examples, Split
 from ninefold.dataset.collated import Collate, Collated
-from ninefold.dataset.items import Items, is_by_number, raised
+from ninefold.dataset.items import Items, generators, is_by_number, raised
 from ninefold.dataset.mapped import Mapped
 from ninefold.errors import ConfigError, DataError
 from ninefold.tree import Tree, leaves
@@ -129,7 +129,8 @@ class CallersDataset(Mapped):
         """What a function that makes a dataset returns."""
         name = getattr(make, "__name__", type(make).__name__)
         try:
-            data = make()
+            with generators(0, 0):
+                data = make()
         except Exception as error:
             raise raised(field, name, "the function", error) from error
         if not is_by_number(data) or isinstance(data, tuple):

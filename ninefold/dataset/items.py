@@ -8,7 +8,6 @@ of the process are seeded for each item. So one thread of a process reads.
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -450,8 +449,9 @@ def generators(*key: int) -> Iterator[None]:
 
     Dropout draws from torch's generator too: it goes on as if nothing had been read.
     """
-    torch = sys.modules.get("torch")  # the launcher has not imported it, the class may have
-    before = torch.default_generator.get_state() if torch else None
+    import torch
+
+    before = torch.default_generator.get_state()
     pythons, numpys = random.getstate(), np.random.get_state(legacy=False)
     assert isinstance(numpys, dict)
     numpys["state"]["key"] = numpys["state"]["key"].tolist()  # set 30 times as fast as an array
@@ -461,17 +461,17 @@ def generators(*key: int) -> Iterator[None]:
     finally:
         random.setstate(pythons)
         np.random.set_state(numpys)
-        if torch:
-            torch.default_generator.set_state(before)
+        torch.default_generator.set_state(before)
 
 
 def seed_by(words: Iterable[int]) -> None:
     """Seed these generators by two numbers of 32 bits."""
+    import torch
+
     first, second = words
     random.seed(int(first) << 32 | int(second))
     np.random.seed(first)
-    if torch := sys.modules.get("torch"):
-        torch.default_generator.manual_seed(int(first) << 32 | int(second))
+    torch.default_generator.manual_seed(int(first) << 32 | int(second))
 
 
 def seeds(seed: int, epoch: int, rows: Rows) -> list[list[int]]:

@@ -385,6 +385,16 @@ def test_a_test_set_is_collated_by_its_own_loader_and_else_as_the_training_set(
     assert all(map(torch.equal, found, collate([items[number] for number in rows.tolist()])))
 
 
+def test_what_a_function_draws_for_a_dataset_is_the_same_in_every_process(tmp_path: Path) -> None:
+    found = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        drawn = lambda: TensorDataset(torch.rand(8, 3), torch.zeros(8))  # noqa: E731
+        _, dataset, _ = parts(tmp_path / str(seed), Classes, drawn, F.cross_entropy)
+        found.append(next(iter(dataset.load("train").arrays))[np.arange(8)])
+    assert np.array_equal(*found)
+
+
 def test_a_loss_that_was_given_in_evaluation_mode_stays_in_it(tmp_path: Path) -> None:
     loader = DataLoader(Texts(), batch_size=SIZE, collate_fn=padded)
     for training in (False, True):
