@@ -107,9 +107,9 @@ class Dataset:
     cache_dir: str = "~/.cache/ninefold"
 
     @property
-    def narrowed(self) -> bool:
-        """Whether float64 numbers of what was loaded became float32."""
-        return False
+    def notes(self) -> list[str]:
+        """Sentences for the result on how the examples are used, after `load`."""
+        return []
 
     @property
     def splits(self) -> Sequence[Split]:

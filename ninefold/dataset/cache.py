@@ -75,6 +75,12 @@ def reader(dataset: Dataset, files: Mapping[str, str] | None) -> Callable[[Split
     return load
 
 
+def notes_of(dataset: Dataset, files: Mapping[str, str] | None) -> list[str]:
+    """The notes of `dataset`, of its cache in `files` those of when it was made."""
+    found: list[str] = dataset.notes if files is None else read_json(files[META])["notes"]
+    return found
+
+
 def mapped(path: str) -> npt.NDArray[Any]:
     """The array in a .npy file, mapped read-only; it is read in random order."""
     array = np.lib.format.open_memmap(path, mode="r")
@@ -156,5 +162,6 @@ def _content(
             arrays |= zip(names, found, strict=True)
             splits[split][what] = filled(tree, names)
     source = str(node.get("root") or node.get("_target_"))
-    meta = {"source": source, "arguments": _arguments(node), "splits": splits}
+    about = {"source": source, "arguments": _arguments(node)}
+    meta = {**about, "splits": splits, "notes": dataset.notes}
     return arrays, redacted(json.loads(_text(meta))), threads

@@ -187,22 +187,28 @@ class Items:
         if wrong := self.numbers.nothing_to_learn(found, len(rows)):
             raise self.wrong(*wrong)
 
-    def require_no_random_transforms(self, cache: str) -> None:
-        """Raise DataError if an item differs when it is read again, which dataset.cache forbids.
+    def random_item(self) -> int | None:
+        """The first item whose input or target differs when it is read again; None: none does.
 
-        Of 16 items: a transform that changes half of them is missed once in 2^16.
+        Of 16 items: a transform that changes half of them is missed once in 2^16. Batches that are
+        no tensors are not compared.
         """
         rows = np.arange(min(16, len(self)))
-        two = [leaves(self.batch(rows, 0, epoch)[0]) for epoch in (0, 1)]
+        two = [leaves(self.batch(rows, 0, epoch)) for epoch in (0, 1)]
         changed = [
             row
             for one, other in zip(*two, strict=True)
+            if not isinstance(one, Collated)
             for row in rows.tolist()
             if not same(one[row], other[row])
         ]
-        if changed:
+        return min(changed, default=None)
+
+    def require_no_random_transforms(self, cache: str) -> None:
+        """Raise DataError if an item differs when it is read again, which dataset.cache forbids."""
+        if (number := self.random_item()) is not None:
             raise self.wrong(
-                f"dataset.cache={cache}, but item {min(changed)} is another when it is read again",
+                f"dataset.cache={cache}, but item {number} is another when it is read again",
                 "it has random transforms, which a cache would end",
                 "leave dataset.cache out, or take them out of the class",
             )

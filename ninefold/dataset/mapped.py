@@ -28,12 +28,17 @@ from ninefold.dataset.items import (
 )
 from ninefold.dataset.masks import ClassNumbers, require_void
 from ninefold.errors import ConfigError, DataError, users_frame
+from ninefold.result import AS_FLOAT32
 from ninefold.tree import Tree, filled, leaves, parts_of, shapes
 
 if TYPE_CHECKING:  # it imports torch
     from ninefold.dataset.item_loader import ItemLoader
 
 CHANNELS = (1, 3, 4)  # of images
+VAL_IS_RANDOM = (  # a note
+    "The examples that dataset.val keeps have the random transforms of dataset.train: functions "
+    "that return parts of one set can leave them out of the part to validate on."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +104,11 @@ class Mapped(Dataset):
         return examples.first(self.limit_of(split))
 
     @property
-    def narrowed(self) -> bool:
-        return any(items.float64 for items in self._built.values())
+    def notes(self) -> list[str]:
+        found = [AS_FLOAT32] if any(items.float64 for items in self._built.values()) else []
+        if self.val and self._items("train").random_item() is not None:
+            found.append(VAL_IS_RANDOM)
+        return found
 
     def count_classes(self) -> int | None:
         """As the class says by `classes`, `targets` or `labels`, where targets are classes; of a

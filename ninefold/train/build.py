@@ -25,7 +25,7 @@ from ninefold.config import combinations
 from ninefold.dataset import Dataset, Examples, Split, train_and_val
 from ninefold.dataset.arrays import ArraySpec, Selected, specs
 from ninefold.dataset.augmentation import Mixup
-from ninefold.dataset.cache import reader
+from ninefold.dataset.cache import notes_of, reader
 from ninefold.dataset.plan import LoaderPlan, plan, processes_ahead
 from ninefold.engine.amp import Amp, verify
 from ninefold.engine.average import Average
@@ -48,7 +48,7 @@ from ninefold.measure.numerics import Numerics
 from ninefold.measure.profiler import Profile
 from ninefold.model import Output
 from ninefold.places import option_files
-from ninefold.result import AS_FLOAT32, OWN_AUTOCAST, option_name
+from ninefold.result import OWN_AUTOCAST, option_name
 from ninefold.score import Counted, Score
 from ninefold.secrets import redact
 from ninefold.signals import Stop
@@ -384,7 +384,7 @@ def training(
         random_inputs=data.dataset.random_inputs,
         mean_loss=net.mean_loss,
         counted=counted,
-        notes=[*state.origin, *net.notes, *([AS_FLOAT32] if data.dataset.narrowed else [])],
+        notes=[*state.origin, *net.notes, *notes_of(data.dataset, cache)],
     )
 
 

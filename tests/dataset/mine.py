@@ -36,6 +36,13 @@ class Digits(Dataset[Any]):
         return image, int(self.labels[number])
 
 
+class RandomTargets(Digits):
+    """Images that stay, with targets that move."""
+
+    def __getitem__(self, number: int) -> tuple[Any, Any]:
+        return np.float32(self.images[number]), random.random()
+
+
 class Slow(Digits):
     """Digits, at some milliseconds an item."""
 

@@ -1,7 +1,10 @@
 """dataset=mapped: what default_collate makes of the items of any Dataset class, with the same draws
 for the same seed, epoch and item; and one line for what it makes nothing of."""
 
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +15,14 @@ from torch.utils.data import default_collate
 
 from ninefold.config import data
 from ninefold.dataset import items, train_and_val
-from ninefold.dataset.cache import make, reader
+from ninefold.dataset.cache import make, notes_of, reader
 from ninefold.dataset.loader import HostSource
-from ninefold.dataset.mapped import Mapped
+from ninefold.dataset.mapped import VAL_IS_RANDOM, Mapped
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.dataset.resident import Resident
 from ninefold.engine.batches import shard
 from ninefold.errors import ConfigError, DataError, Failure
+from ninefold.result import AS_FLOAT32
 from ninefold.tree import leaves
 from tests.dataset import mine
 from tests.dataset.kit import ALONE, CPU, epoch
@@ -228,11 +232,12 @@ def test_reading_leaves_the_generators_of_the_process_as_they_were():
     assert (torch.rand(3).tolist(), np.random.rand(3).tolist(), random.random()) == expected
 
 
-def test_several_tensors_are_cached_on_disk_and_kept_on_a_device(tmp_path):
+def test_several_tensors_are_cached_on_disk_and_kept_on_a_device(tmp_path, capfd):
     dataset = item("features", cache="disk", cache_dir=str(tmp_path))
     dataset.prepare()
     node = {"_target_": "x", "train": dataset.train, "test": dataset.test, "cache": "disk"}
     files = make(dataset, node, 1)
+    assert capfd.readouterr().err.startswith("cached x: 96 examples, ")
     assert {"train.inputs.npy", "train.inputs1.npy", "train.targets.npy"} <= files.keys()
     cached, rows = reader(dataset, files)("train"), np.array([5, 2])
     expected, targets = batch(dataset, 5, 2)
@@ -243,9 +248,47 @@ def test_several_tensors_are_cached_on_disk_and_kept_on_a_device(tmp_path):
     assert torch.equal(inputs["x_cat"], expected["x_cat"])
 
 
-def test_a_class_with_random_transforms_is_not_cached():
+def test_a_cached_dataset_tells_too_that_its_float64_became_float32(tmp_path):
+    dataset, again = (item("floats", cache="disk", cache_dir=str(tmp_path)) for _ in range(2))
+    dataset.prepare()
+    files = make(dataset, {"_target_": "x"}, 1)
+    assert notes_of(again, files) == notes_of(dataset, None) == [AS_FLOAT32]
+
+
+@pytest.mark.parametrize("name", ["Digits", "RandomTargets"])
+def test_a_class_with_random_transforms_is_not_cached(name):
+    drawn = node(name)
     with pytest.raises(DataError, match=r"cache=disk, but item 0 is another when it is read again"):
-        noise(cache="disk").prepare()
+        Mapped(train=drawn, test=drawn, cache="disk").prepare()
+
+
+@pytest.mark.parametrize(
+    ("name", "moves", "val", "notes"),
+    [
+        ("Digits", True, 0.1, [VAL_IS_RANDOM]), ("RandomTargets", False, 0.1, [VAL_IS_RANDOM]),
+        ("Digits", False, 0.1, []), ("Digits", True, 0, []),
+    ],
+)  # fmt: skip
+def test_random_transforms_of_a_share_for_validation_are_told(name, moves, val, notes):
+    drawn = node(name, moves=moves)
+    assert Mapped(train=drawn, test=drawn, val=val).notes == notes
+
+
+def test_what_a_class_draws_when_it_is_built_is_the_same_before_torch_is_imported(tmp_path):
+    own = "import torch\nclass D(list):\n    def __init__(self): super().__init__(torch.rand(3))\n"
+    (tmp_path / "drawn.py").write_text(own)
+    twice = (
+        "import sys\nfrom ninefold.dataset.mapped import Mapped\n"
+        "assert 'torch' not in sys.modules\n"
+        "print(*(Mapped(train={'_target_': 'drawn.D'})._items('train').data for _ in range(2)))"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", twice], env={**os.environ, "PYTHONPATH": path}, text=True,
+        capture_output=True, check=True,
+    )  # fmt: skip
+    first, second = done.stdout.strip("[]\n").split("] [")
+    assert first == second
 
 
 def test_the_sources_of_a_split_are_the_file_of_its_class():
