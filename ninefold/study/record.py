@@ -111,4 +111,4 @@ class StudyFolder(StudyRecord):
 
     def can_be_resumed(self, name: str) -> bool:
         """Whether the run in folder `name` has a checkpoint to go on from, also after a failure."""
-        return bool(manifest.read(self.folder / name / "checkpoints"))
+        return manifest.has_checkpoint(self.folder / name)

@@ -15,6 +15,7 @@ def test_a_resumed_study_keeps_finished_runs_and_makes_the_missing_ones(made):
     failed, saved, killed = made.names[1], made.names[3], made.names[4]
     before, made.names = made.names, []
     save(made.folder / saved)
+    save(made.folder / killed, named=False)
     made.study(seeds=range(3), resume=True).run()
     assert made.names[:3] == [failed, saved, killed]
     assert made.resumed == [saved]
@@ -27,12 +28,14 @@ def superseded(folder: Path) -> set[str]:
     return {path.name for path in folder.glob("superseded/*")}
 
 
-def save(run: Path) -> None:
-    """Make a checkpoint of a run."""
+def save(run: Path, named: bool = True) -> None:
+    """Make a checkpoint of a run; not `named`: as a kill in its first save leaves one."""
     entry = {"sha256": "0" * 64, "size": 1, "step": 1}
     (run / "checkpoints").mkdir()
     text = json.dumps({"format": 2, "files": {"last.pt": [entry]}})
     (run / "checkpoints" / "manifest.json").write_text(text)
+    if named:
+        (run / "checkpoints" / "last.pt").touch()
 
 
 def test_a_failed_run_goes_on_from_its_checkpoint_and_ends(made):
