@@ -226,12 +226,6 @@ def _status(folder: Path) -> Any:
         return None
 
 
-def saved_step(folder: Path) -> int:
-    """The step of the newest checkpoint that the manifest lists."""
-    files = manifest.read(folder / "checkpoints")
-    return max((entry["step"] for entries in files.values() for entry in entries), default=0)
-
-
 def may_change(key: str) -> bool:
     """Whether a run may be resumed with another value of `key`."""
     return schema.is_any_of(key, marked(MAY_CHANGE))

@@ -12,7 +12,7 @@ from pathlib import Path
 from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.config.data import prepare_weights
 from ninefold.config.job import Asked, Checked, Settled, check
-from ninefold.config.resume import AUTO, holds_a_run, may_vary, saved_step, unfinished
+from ninefold.config.resume import AUTO, holds_a_run, may_vary, unfinished
 from ninefold.errors import (
     CheckpointError,
     ConfigError,
@@ -40,7 +40,7 @@ def ready(asked: Asked, folder: Path) -> Settled:
     With resume=auto it is that of an unfinished run next to `folder`, if there is one; after
     Slurm has requeued the command, or torchrun restarted it, that of the run in `folder`.
     """
-    if asked.resume is None and not asked.evaluates:
+    if asked.resume in (None, AUTO) and not asked.evaluates:
         asked = _taken_up_again(asked, folder)
     if asked.resume == AUTO:
         asked = _newest_unfinished(asked, folder.parent)
@@ -66,13 +66,13 @@ def ready_or_failure(asked: Asked, folder: Path) -> Settled:
 def _taken_up_again(asked: Asked, folder: Path) -> Asked:
     """After a requeue or restart, whose command is the same: resume the run in `folder`.
 
-    If none was saved there, after a restart the newest unfinished one beside it, as resume=auto.
+    After a restart whose command names no folder: the newest unfinished run, as resume=auto.
     """
     restarted = found(os.environ).attempt > 0
     if not restarted and not slurm.restarts(os.environ):
         return asked
-    if not has_checkpoint(folder):
-        return replace(asked, resume=AUTO) if restarted else asked
+    if not has_checkpoint(folder):  # a folder that is there was named, or the command made it
+        return replace(asked, resume=AUTO) if restarted and not folder.exists() else asked
     print(f"the job was {'restarted' if restarted else 'requeued'}: resuming {folder}", flush=True)
     return replace(asked, resume=str(folder))
 
@@ -91,7 +91,7 @@ def _newest_unfinished(asked: Asked, root: Path) -> Asked:
             unread.append(run)
             continue  # it cannot be a run of this job
         if same:
-            print(f"resume=auto: resuming {run} at step {saved_step(run)}", flush=True)
+            print(f"resume=auto: resuming {run}", flush=True)
             return replace(asked, resume=str(run))
     if unread:
         print(f"resume=auto: {len(unread)} cannot be read; resume={unread[0]} says why")

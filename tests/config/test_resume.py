@@ -81,7 +81,7 @@ def test_the_same_command_begins_goes_on_and_begins_anew_when_the_run_has_ended(
     second, third = one_after_another(shell, (*command[:-1], "max_steps=5"), command)
     assert second.returncode == 0, second.stderr
     name = f"outputs/runs/{run.name}"
-    assert second.stdout.startswith(f"resume=auto: resuming {name} at step 3\n")
+    assert second.stdout.startswith(f"resume=auto: resuming {name}\n")
     assert len(metrics(run, "loss")) == 5
     assert result(run)["steps"] == 5
 
@@ -105,13 +105,13 @@ def test_auto_finds_the_newest_unfinished_run_of_this_job_and_no_other(shell, be
     # epochs may change, and with it a cosine's T_max, which stays as it was laid out
     job = (*JOB, *BEGUN["cosine"], "epochs=20")
     done = shell.train(*job, "hydra.run.dir=runs/next", "resume=auto", code=0)
-    assert done.stdout.startswith("resume=auto: resuming runs/new at step 1\n")
+    assert done.stdout.startswith("resume=auto: resuming runs/new\n")
     job_now = stored(runs / "new")
     assert (job_now["epochs"], job_now["scheduler"]["T_max"]) == (20, 10)
     assert not (runs / "next").exists()
     interrupted(runs / "new")  # its T_max is now that of no epochs
     done = shell.train(*job, "hydra.run.dir=runs/next", "resume=auto", code=0)
-    assert done.stdout.startswith("resume=auto: resuming runs/new at step 1\n")
+    assert done.stdout.startswith("resume=auto: resuming runs/new\n")
 
 
 def test_auto_leaves_what_is_not_typed_as_the_run_has_it(shell, begun):
@@ -123,7 +123,7 @@ def test_auto_leaves_what_is_not_typed_as_the_run_has_it(shell, begun):
     interrupted(run)
     command = (*JOB, *BEGUN["plain"], "hydra.run.dir=runs/next", "resume=auto", "log_every=2")
     done = shell.train(*command, code=0)
-    assert done.stdout.startswith("resume=auto: resuming runs/plain at step 3\n")
+    assert done.stdout.startswith("resume=auto: resuming runs/plain\n")
     assert (stored(run)["epochs"], stored(run)["log_every"]) == (20, 2)
 
 
@@ -147,6 +147,35 @@ def test_a_job_that_slurm_requeued_goes_on_in_its_folder(shell, begun):
     done = shell.train(*command, env={"SLURM_RESTART_COUNT": "1"}, code=0)
     assert "the job was requeued: resuming run" in done.stdout
     assert (result(run)["steps"], metrics(run, "loss")[:3]) == (4, metrics(begun / "plain", "loss"))
+
+
+RESTARTED, REQUEUED = "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"
+
+
+@pytest.mark.parametrize(
+    ("variable", "words", "state", "resumed"),
+    [
+        (RESTARTED, [], "killed before its first save", None),
+        (RESTARTED, [], "ended", "given"),
+        (RESTARTED, [], "not there", "beside"),  # each start has a folder of its own
+        (RESTARTED, ["resume=auto"], "ended", "given"),
+        (REQUEUED, [], "killed before its first save", None),
+        (REQUEUED, ["resume=auto"], "ended", "given"),
+        (REQUEUED, ["resume=auto"], "not there", "beside"),
+    ],
+)
+def test_a_command_that_is_started_again_stays_in_the_folder_that_it_was_given(
+    begun, tmp_path, monkeypatch, variable, words, state, resumed
+):
+    monkeypatch.setenv(variable, "1")
+    interrupted(copied(begun, "plain", tmp_path / "beside"))
+    if state == "ended":
+        copied(begun, "plain", tmp_path / "given")
+    elif state != "not there":
+        (tmp_path / "given").mkdir()
+    config = composed([*JOB, *BEGUN["plain"], *words, "launch.inline=true"], "")
+    found = ready(asked(config, config.hydra), tmp_path / "given").resume
+    assert found == (resumed and str(tmp_path / resumed))
 
 
 # What a resumed run may be told
@@ -335,7 +364,6 @@ def test_what_ended_is_not_unfinished_and_the_newest_comes_first(tmp_path):
     (tmp_path / "g").mkdir()
     found = resume.unfinished(tmp_path)
     assert [folder.name for folder in found] == ["a", "d", "e", "f"]
-    assert resume.saved_step(tmp_path / "e") == 4
 
 
 # Runs of an earlier version
