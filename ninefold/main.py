@@ -149,7 +149,7 @@ class Command:
         except OutputClosed:
             raise
         except Exception as error:
-            failure = failure_of(error, arguments)
+            failure = failure_of(error, arguments, self.name)
             runs.tell([failure])
             return runs.code or failure.code
         except BaseException as leaving:  # of the user's code, or a SystemExit of ours or Hydra's

@@ -27,7 +27,7 @@ from ninefold.errors import ConfigError, Failure, Refused
 from ninefold.files import flat
 from ninefold.places import see
 from ninefold.types import NO_EFFECT, spelled
-from ninefold.words import key_of
+from ninefold.words import key_and_value, key_of
 
 # Keys of training that a loop of one's own does not need to train alike; `init` is a path.
 OF_NO_LOOP = ("init", "numerics", "log_every", "checkpoint", "clock", "device")
@@ -277,6 +277,12 @@ def problems(asked: Asked) -> list[Failure]:
     refers = asked.config.refers  # a wrong value is told once, where it was given
     values = {failure.value for failure in found if not refers(failure.field)}
     found = [f for f in found if f.value not in values or not refers(f.field)]
+    given = dict(map(key_and_value, asked.overrides))
+    found += [
+        a_list(group, given.get(group, "?"))
+        for group in schema.GROUPS
+        if group != "logger" and group in asked.resolved and group not in asked.choices
+    ]
     # Options that are more than a name would lead out of conf/, or of the output folder.
     return found + [
         not_a_name(group, option)
@@ -393,6 +399,12 @@ def not_a_name(group: str, option: object) -> ConfigError:
     """The failure of a command that chooses `option`, which is no name, from `group`."""
     allowed = "letters, digits and . _ - are allowed"
     return ConfigError(group, option, "not the name of an option", allowed, see(group))
+
+
+def a_list(group: str, given: str) -> ConfigError:
+    """The failure of a job with a list of options of `group`, of which Hydra makes one section."""
+    do = f"name one, or compare several with -m {group}=ONE,OTHER"
+    return ConfigError(group, given, "a list of options", "one option is allowed", do)
 
 
 def _refers_to_classes(tree: DictConfig) -> str | None:

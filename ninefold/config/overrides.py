@@ -17,7 +17,7 @@ from ninefold.config import search_path
 from ninefold.config.conf_files import fits, groups_of, options_of
 from ninefold.config.hydra_parts import get_args_parser
 from ninefold.config.options import option_keys
-from ninefold.config.schema import KEYS
+from ninefold.config.schema import of_command
 from ninefold.errors import (
     ConfigError,
     Failure,
@@ -84,13 +84,13 @@ def _parser(command: str) -> ArgumentParser:
     return parser
 
 
-def of_hydra(error: Exception, given: Sequence[str]) -> Failure | None:
+def of_hydra(error: Exception, given: Sequence[str], command: str = "train") -> Failure | None:
     """The failure if `error` came from Hydra, OmegaConf or a plugin; None if it did not.
 
-    given: the command's arguments.
+    given: the arguments of `command`, train or evaluate.
     """
     if isinstance(error, HydraException | OmegaConfBaseException | yaml.YAMLError):
-        return _of_composition(error, given)
+        return _of_composition(error, given, command)
     if isinstance(error, OSError):
         return None  # what the system refused to a plugin is told as it is to others
     modules = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
@@ -116,7 +116,7 @@ def of_hydra(error: Exception, given: Sequence[str]) -> Failure | None:
     return None
 
 
-def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
+def _of_composition(error: Exception, given: Sequence[str], command: str) -> ConfigError:
     """The failure of a configuration that could not be composed."""
     if isinstance(error, yaml.YAMLError):
         file = getattr(getattr(error, "problem_mark", None), "name", "?")
@@ -147,7 +147,8 @@ def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
         section = value.startswith("{")
         if group in OPEN or key.count(".") > 1 or section:
             do += f", or {'++' if section else '+'}{key}=... if the target takes it"
-        return ConfigError(key, value, "the chosen options have no such key", _near(key), do)
+        wrong = "the chosen options have no such key"
+        return ConfigError(key, value, wrong, _near(key, command), do)
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     key = getattr(cause, "full_key", None)
     if not key:  # some of Hydra's errors name it in their text only
@@ -176,19 +177,24 @@ def _not_an_override(text: str) -> ConfigError:
     )
 
 
-def _near(key: str) -> str:
-    """Which options have the key, or a suggestion of one in its section or group, or elsewhere."""
-    group = key.partition(".")[0]
-    if key in option_keys():
+def _near(key: str, command: str) -> str:
+    """Which options have the key, or a suggestion of one in its section or group, or elsewhere.
+
+    All that is suggested is a key of `command`.
+    """
+    group, groups = key.partition(".")[0], groups_of(command)
+    of_groups = {name for name in option_keys() if name.partition(".")[0] in groups}
+    if key in of_groups:
         having = [option for option in options_of(group) if fits(key, option)]
         return f"it is a key of {group}={', '.join(having)}"
     begin = f"{group}." if "." in key else ""
     if begin == "hydra.":
         return "--cfg hydra shows its keys"
-    known = {**KEYS, **option_keys()}.keys() - {key}
+    known = {*of_command(command), *groups, *of_groups} - {key}
     if same := sorted(name for name in known if name.rpartition(".")[2] == key):
         return f"did you mean {' or '.join(same[:3])}?"
-    return suggestion(key, {name for name in known if name.startswith(begin)}, begin)
+    near = {name for name in known if name.startswith(begin)}
+    return suggestion(key, near, begin) if near else suggestion(key, known)
 
 
 def _given(key: str, given: Sequence[str]) -> str:

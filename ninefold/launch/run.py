@@ -166,7 +166,7 @@ def follow() -> int:
         return failure.code
 
 
-def failure_of(error: Exception, argv: Sequence[str] = ()) -> Failure:
-    """Convert an error of the launcher to a Failure. argv: the arguments of its command."""
-    of_hydra = overrides.of_hydra(error, argv)
+def failure_of(error: Exception, argv: Sequence[str] = (), command: str = "train") -> Failure:
+    """Convert an error of the launcher to a Failure. argv: the arguments of `command`."""
+    of_hydra = overrides.of_hydra(error, argv, command)
     return failures.failure_of(Raised(error, of_hydra=of_hydra))
