@@ -175,6 +175,13 @@ KNOWN = (
         "name an interface of this host that leads to the others, as `ip address` lists them",
     ),
     Known(
+        ("EADDRINUSE",),
+        ResourceError,
+        "MASTER_PORT",
+        "another program has this port",
+        "set it to one that is free",
+    ),
+    Known(
         (
             "DistError",
             "Connection closed by peer",

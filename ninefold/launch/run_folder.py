@@ -113,7 +113,12 @@ def exclusive(
         yield
         return
     with open(folder / ".lock", "a", opener=opener) as file:
-        if not poll_until(lambda: locked(file), LOCK_WAIT_SECONDS, interval=0.1):
+        try:
+            free = poll_until(lambda: locked(file), LOCK_WAIT_SECONDS, interval=0.1)
+        except OSError as error:  # of a file system without locks; it names no file
+            error.filename = file.name
+            raise
+        if not free:
             wrong = f"another process is writing to this {what}"
             do = "wait for it or stop it"
             raise FolderInUse(field, folder, wrong, "one writer at a time", do)

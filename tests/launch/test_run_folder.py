@@ -1,5 +1,6 @@
 """The lock of a run folder."""
 
+import errno
 import os
 import signal
 
@@ -23,6 +24,17 @@ def test_a_folder_has_one_writer_until_the_block_ends(tmp_path, monkeypatch):
     with exclusive(tmp_path, 0), pytest.raises(FolderInUse), exclusive(tmp_path, 0):
         pass
     with exclusive(tmp_path, 0):
+        pass
+
+
+def test_a_file_system_without_locks_is_told_with_the_file_that_cannot_be_locked(
+    tmp_path, monkeypatch
+):
+    def flock(file: object, operation: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with pytest.raises(OSError, match=r"/\.lock'$"), exclusive(tmp_path, 0):
         pass
 
 

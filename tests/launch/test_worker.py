@@ -38,6 +38,10 @@ NCCL, CUDA = torch.distributed.DistBackendError, torch.AcceleratorError
      "also says whether it takes one process only"),
     (NCCL("NCCL error in: x.cpp, invalid usage\nLast error:\nDuplicate GPU detected : rank 1 and "
           "rank 0 both on CUDA device 1b000"), ConfigError, "error: CUDA_VISIBLE_DEVICES="),
+    (torch.distributed.DistNetworkError(
+        "The server socket has failed to listen on any local network address. port: 29500, "
+        "useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"),
+     ResourceError, "error: MASTER_PORT=29500: another program has this port (The server socket "),
     (NCCL("NCCL error\nLast error:\nsocket closed"),
      PeerError, "error: rank=1: a peer went away or did not answer (socket closed)"),
     (RuntimeError("Caught RuntimeError in replica 0\nRuntimeError: pool_backward_cuda does not "
@@ -49,7 +53,7 @@ NCCL, CUDA = torch.distributed.DistBackendError, torch.AcceleratorError
 def test_an_error_of_a_library_is_one_line_with_what_a_user_can_do(
     error, kind, line, tmp_path, monkeypatch
 ):
-    for name, value in (("RANK", "1"), ("WORLD_SIZE", "2")):
+    for name, value in (("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_PORT", "29500")):
         monkeypatch.setenv(name, value)
     failure = failure_of(Raised(error, tmp_path / "run.rank1.log", rank=1))
     assert type(failure) is kind
