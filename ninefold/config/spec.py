@@ -7,6 +7,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from ninefold.files import write_durably
+
 OVERRIDES = ".hydra/overrides.yaml"  # in a run folder
 
 
@@ -52,3 +54,9 @@ class RunSpec:
     evaluates: bool = False
     timeout: float = 1800
     hosts: list[dict[str, Any]] = field(default_factory=list)
+
+    def write_job(self) -> None:
+        """Write the job and its overrides into the folder, whose lock this process has."""
+        write_durably(self.folder / "config.yaml", self.job_yaml.encode())
+        if (self.folder / OVERRIDES).parent.is_dir():  # the run was not moved without it
+            write_durably(self.folder / OVERRIDES, self.overrides_yaml.encode())

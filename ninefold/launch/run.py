@@ -1,4 +1,4 @@
-"""Run a job that is ready: write it to its folder, start its processes, record a failure."""
+"""Run a job that is ready: start its processes, and record a failure in its folder."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from ninefold.config import overrides
 from ninefold.config.job import Settled
 from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure, Interrupted, Preempted, Refused
-from ninefold.files import write_durably
 from ninefold.launch import failures
 from ninefold.launch.failures import Raised
-from ninefold.launch.run_folder import exclusive, record, stopped
+from ninefold.launch.run_folder import record, stopped
 from ninefold.ranks import started_by, tell_agent
 from ninefold.result import Result
 
@@ -77,7 +76,6 @@ def run_job(
             shares_process=job.resolved["launch"]["inline"] and in_sweep,
             quiet=quiet,
         )
-        write_job(spec, job)
         start(spec, job)
         return Outcome(0, result=None if job.evaluates else Result.read(folder))
     except KeyboardInterrupt:
@@ -121,16 +119,6 @@ def spec_of(job: Settled, folder: Path, **more: Any) -> RunSpec:
         "timeout": job.resolved["launch"]["timeout"],
     }
     return RunSpec(**{**given, **more})
-
-
-def write_job(spec: RunSpec, job: Settled) -> None:
-    """Write `job` to config.yaml in the folder of `spec`; a resumed run does so when it trains.
-
-    Raises FolderInUse.
-    """
-    with exclusive(spec.folder, rank=0, fresh=not spec.resume):
-        if not spec.resume:
-            write_durably(spec.folder / "config.yaml", spec.job_yaml.encode())
 
 
 def start(spec: RunSpec, job: Settled) -> None:

@@ -18,7 +18,7 @@ from multiprocessing import util
 from pathlib import Path
 
 from ninefold import signals
-from ninefold.checkpoint.manifest import has_checkpoint
+from ninefold.checkpoint.manifest import NEW, has_checkpoint
 from ninefold.config.configuration import noting_secrets
 from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure, FailureReport, by_signal
@@ -118,6 +118,8 @@ def run_spec(spec: RunSpec, inline: bool = False, begin: Callable[[], None] = la
                 exclusive(spec.folder, rank, fresh=not spec.resume),
                 printing_to(file, inline) if spec.quiet else nullcontext(),
             ):
+                if rank == 0 and not spec.resume:
+                    spec.write_job()
                 begin()
                 function_of(spec.command)(spec, inline)
         except BaseException as error:
@@ -173,7 +175,8 @@ def stopping(spec: RunSpec, inline: bool) -> Iterator[Stop]:
     ranks = found(os.environ)
     notice = spec.folder / f".stop-{spec.started:.6f}"
     if ranks.rank == 0:
-        for path in spec.folder.glob(".stop-*"):  # of a launch that was killed
+        (spec.folder / "checkpoints" / NEW).unlink(missing_ok=True)  # of a launch that was killed
+        for path in spec.folder.glob(".stop-*"):  # of such a one, too
             if path != notice:
                 path.unlink(missing_ok=True)
     shared = 1 < ranks.world_size == ranks.local_world_size

@@ -15,7 +15,7 @@ from ninefold.config.job import Asked, Settled
 from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, Failure, PeerError, ResourceError
 from ninefold.launch.ready import ready_or_failure, require_few_processes
-from ninefold.launch.run import Outcome, spec_of, write_job
+from ninefold.launch.run import Outcome, spec_of
 from ninefold.launch.run_folder import record
 from ninefold.numbers import counted
 from ninefold.progress import milliseconds
@@ -295,6 +295,4 @@ class Timing(Entries):
             self._jobs[cell.name] = ready_or_failure(self._plan.job(cell, 0), own)
         job = self._jobs[cell.name]
         evaluates = "score" in self._recording.asked and not self._recording.timing
-        spec = spec_of(job, own, command="time", quiet=True, evaluates=evaluates)
-        write_job(spec, job)
-        return spec
+        return spec_of(job, own, command="time", quiet=True, evaluates=evaluates)

@@ -40,7 +40,7 @@ def train(spec: RunSpec, stop: Stop) -> None:
         notes = facts(spec, run)
         began_at = run.state.step
         if spec.resume:
-            run.overrides_yaml = spec.overrides_yaml
+            run.write_job = spec.write_job
         if run.context.rank == 0:
             announce(run, notes)
         with closing(run):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from signal import Signals
@@ -16,7 +16,6 @@ from torch import Tensor
 
 from ninefold.checkpoint.manifest import FORMAT
 from ninefold.checkpoint.writer import Writer
-from ninefold.config.spec import OVERRIDES
 from ninefold.dataset.plan import LoaderPlan
 from ninefold.engine.amp import Amp
 from ninefold.engine.divergence import losses, numerics_error, require_finite
@@ -24,7 +23,6 @@ from ninefold.engine.evaluation import Evaluations
 from ninefold.engine.parallel import gather, local_part
 from ninefold.engine.training import Step, Training
 from ninefold.errors import ProcessNotEnded, by_signal, located, one_line
-from ninefold.files import write_durably
 from ninefold.logger import Logger
 from ninefold.measure.devices import Load
 from ninefold.places import typed_as
@@ -46,7 +44,6 @@ class TrainingRun(Training):
     log_every: steps between log points.
     checkpoint_every: steps between checkpoints; 0 = each epoch, None = only when stopped.
     job_yaml: the frozen job, stored in checkpoints.
-    overrides_yaml: of a run that is resumed, the overrides of all its commands.
     warmup: the undone steps before the training.
     load: how busy the devices are while the clock runs.
     layout: the memory format of inputs and weights, by torch's name.
@@ -57,6 +54,7 @@ class TrainingRun(Training):
     notes: sentences about where its weights come from and which are trained.
     left_out: checkpoints that were due while the one before was being written.
     result: what loggers get at the end; None until the run has ended well.
+    write_job: of a run that is resumed, writes its job with what this command changes.
     """
 
     job: Any
@@ -77,7 +75,7 @@ class TrainingRun(Training):
     notes: Sequence[str] = ()
     left_out: int = 0
     result: Result | None = None
-    overrides_yaml: str | None = None
+    write_job: Callable[[], None] = lambda: None
 
     def before_training(self, step: Step) -> None:
         warm_up(self, self.warmup, step, self._reserve)
@@ -85,13 +83,9 @@ class TrainingRun(Training):
         if self.context.rank != 0:
             return
         # Only now: a resume that cannot train so far changes nothing in the run.
-        folder = self.writer.checkpoints.folder.parent
-        if self.overrides_yaml is not None:
-            write_durably(folder / "config.yaml", self.job_yaml.encode())
-            if (folder / OVERRIDES).parent.is_dir():  # the run was not moved without it
-                write_durably(folder / OVERRIDES, self.overrides_yaml.encode())
+        self.write_job()
         if not self.finished:  # the result of an earlier segment no longer holds
-            (folder / FILE).unlink(missing_ok=True)
+            (self.writer.checkpoints.folder.parent / FILE).unlink(missing_ok=True)
 
     def _reserve(self) -> None:
         """Take the memory for copies of the state that is saved, all of which there is by now."""

@@ -3,7 +3,10 @@
 import pytest
 import torch
 
-from ninefold.errors import ConfigError, PeerError, ResourceError
+from ninefold.checkpoint.manifest import NEW
+from ninefold.config.spec import RunSpec
+from ninefold.errors import ConfigError, FolderInUse, PeerError, ResourceError
+from ninefold.launch import worker
 from ninefold.launch.failures import Raised, failure_of
 from tests.conftest import ROOT, wait_until
 
@@ -14,6 +17,33 @@ def test_a_launcher_that_is_killed_while_a_worker_starts_leaves_none(shell):
     process = shell.start(script, *options, env={"PYTHONPATH": str(ROOT)})
     wait_until((shell.folder / "forked").exists, process)
     shell.kill(process)
+
+
+def test_of_two_runs_in_a_folder_the_one_that_trains_has_written_its_job(tmp_path, monkeypatch):
+    monkeypatch.setattr("ninefold.launch.run_folder.LOCK_WAIT_SECONDS", 0)
+    first, second = (
+        RunSpec("train", f"seed: {seed}", tmp_path, 0.0, overrides_yaml=f"- seed={seed}")
+        for seed in (0, 1)
+    )
+    overrides = tmp_path / ".hydra" / "overrides.yaml"
+    overrides.parent.mkdir()
+    overrides.write_text("- seed=1")  # Hydra's, of the second command
+
+    def train(spec: RunSpec, inline: bool) -> None:
+        with pytest.raises(FolderInUse):
+            worker.run_spec(second, inline=True)
+
+    monkeypatch.setitem(worker.COMMANDS, "train", train)
+    worker.run_spec(first, inline=True)
+    assert (tmp_path / "config.yaml").read_text() == "seed: 0"
+    assert overrides.read_text() == "- seed=0"
+
+
+def test_no_part_of_a_checkpoint_is_left_of_a_save_that_was_killed_once_a_run_begins(tmp_path):
+    (new := tmp_path / "checkpoints" / NEW).parent.mkdir()
+    new.touch()
+    with worker.stopping(RunSpec("train", "", tmp_path, started=0.0), inline=True):
+        assert not new.exists()
 
 
 NCCL, CUDA = torch.distributed.DistBackendError, torch.AcceleratorError
