@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 from weakref import WeakSet
 
@@ -276,6 +277,13 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     """A shell in an empty folder; the test fails if it leaves a process behind."""
     with launched(tmp_path) as shell:
         yield shell
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A folder for temporary files. The path of a socket in it may have 107 characters."""
+    with TemporaryDirectory(prefix="nf-") as folder:
+        yield Path(folder)
 
 
 def result(folder: Path) -> dict[str, Any]:

@@ -3,23 +3,12 @@
 import os
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from ninefold import waits
 from ninefold.waits import poll_until, telling
 from tests.conftest import ROOT
-
-
-@pytest.fixture
-def temporary() -> Iterator[Path]:
-    """A folder with a short name: sockets are made in it."""
-    with tempfile.TemporaryDirectory() as name:
-        yield Path(name)
 
 
 def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
