@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ninefold.answer.notes import NOTES, notes
+from ninefold.answer.notes import NOTES, Note, notes
 from ninefold.answer.study_facts import StudyFacts
 from ninefold.result import AS_FLOAT32, ON_GPU
 from ninefold.stats.verdicts import Timings
@@ -55,45 +55,59 @@ def of_numerics(by_design: bool) -> Callable[[], StudyFacts]:
     return lambda: evidence(runs_of({NONE: 5.0, DDP: 4.0}), numerics=found)
 
 
-# Of each row of the table, in its order, evidence that it speaks of.
-EXAMPLES = [
-    of_runs(mean_loss=False),
-    of_runs(notes=[f"{ON_GPU}other programs computed there."]),
-    of_runs(devices=GPU),
-    lambda: evidence(
+# Of each row of the table, in its order, words of it and evidence that it speaks of.
+EXAMPLES = {
+    "so that ddp, fp32 trains on other gradients than one process does": of_runs(mean_loss=False),
+    "During turns on a GPU: other programs computed there.": of_runs(
+        notes=[f"{ON_GPU}other programs computed there."]
+    ),
+    "Runs were made on different devices": of_runs(devices=GPU),
+    "dp, fp32 repeats the work of none and is no A/A control here": lambda: evidence(
         [replace(run, devices=GPU) for run in runs_of({NONE: 5.0, DP: 5.5}, steps=10**4)]
     ),
-    of_runs(trained=False),
-    lambda: evidence([run for run in runs_of({NONE: 5.0, DDP: 4.0}) if run.timed or run.seed == 0]),
-    scored(score_name="RMSE", score_unit="m", score_better="less"),
-    in_full(),
-    in_full(on_hosts=[1, 2]),
-    of_study(timing_groups=2),
-    of_turns(others=0.3, disturbed=0.8),
-    lambda: replace(
+    "Only speed was compared": of_runs(trained=False),
+    "Each accuracy is of one seed": lambda: evidence(
+        [run for run in runs_of({NONE: 5.0, DDP: 4.0}) if run.timed or run.seed == 0]
+    ),
+    "No margin is set for the RMSE": scored(score_name="RMSE", score_unit="m", score_better="less"),
+    "not interleaved: study.ask=[time] compares speed": in_full(),
+    "not interleaved: runs on several hosts": in_full(on_hosts=[1, 2]),
+    "they were timed in 2 groups": of_study(timing_groups=2),
+    "other programs used 30 % of the CPU, in most turns": of_turns(others=0.3, disturbed=0.8),
+    "ddp, fp32 could be timed undisturbed in 1 of 6 rounds.": lambda: replace(
         of_runs()(), timings=[Timings({NONE: dict.fromkeys(range(6), 1.0), DDP: {0: 1.0}})]
     ),
-    of_runs(notes=[AS_FLOAT32]),
-    of_study(untimed={"dp-fp32": "none-fp32"}),
-    of_numerics(by_design=False),
-    of_numerics(by_design=True),
-    of_runs(status="failed"),
-    of_runs(phase_seconds=PHASES),
-    of_runs(devices=GPU, dtype="float32", tf32_convolutions=False),
-    of_runs(resident_bytes=100),
-    of_runs(backend="nccl", peak_memory_bytes=[1]),
-    of_runs(devices=GPU * 2, peak_memory_bytes=[2, 1]),
-    of_runs(devices=GPU * 2, load=[1.0, 0.5]),
-    of_runs(devices=GPU, gpu_behind=0.1),
-    of_runs(random_inputs=True),
-]
+    "The float64 numbers of the dataset are taken as float32.": of_runs(notes=[AS_FLOAT32]),
+    "dp-fp32 was not timed, as it only repeats the work of none-fp32.": of_study(
+        untimed={"dp-fp32": "none-fp32"}
+    ),
+    "ddp, fp32 does not compute what none, fp32 does: it is another experiment": of_numerics(
+        by_design=False
+    ),
+    "Batch norm computes its statistics over a part of each batch in ddp, fp32": of_numerics(
+        by_design=True
+    ),
+    "Not every run ended well: ddp, fp32.": of_runs(status="failed"),
+    "ddp, fp32 waits for data": of_runs(phase_seconds=PHASES),
+    "amp=default measures it": of_runs(devices=GPU, dtype="float32", tf32_convolutions=False),
+    "dataset.resident makes them agree": of_runs(resident_bytes=100),
+    "The peak memory of a GPU is what tensors took": of_runs(backend="nccl", peak_memory_bytes=[1]),
+    "GPU 0 of ddp, fp32 holds 2 times what the one with the least does": of_runs(
+        devices=GPU * 2, peak_memory_bytes=[2, 1]
+    ),
+    "GPU 0 of ddp, fp32 is at work 100% of the time, the idlest 50%": of_runs(
+        devices=GPU * 2, load=[1.0, 0.5]
+    ),
+    "ddp, fp32 waits for the host": of_runs(devices=GPU, gpu_behind=0.1),
+    "their accuracy says nothing about a real dataset": of_runs(random_inputs=True),
+}
 
 
-@pytest.mark.parametrize("row", range(len(NOTES)))
-def test_every_row_of_the_table_has_an_example_that_it_speaks_of(row: int) -> None:
-    sentences = NOTES[row].sentences(EXAMPLES[row]())
-    assert len(sentences) == 1
-    assert sentences[0].endswith(".")
+@pytest.mark.parametrize(("note", "words"), [*zip(NOTES, EXAMPLES, strict=True)])
+def test_every_row_of_the_table_has_an_example_that_it_speaks_of(note: Note, words: str) -> None:
+    (sentence,) = note.sentences(EXAMPLES[words]())
+    assert words in sentence
+    assert sentence.endswith(".")
 
 
 def test_a_study_without_any_of_these_has_no_note() -> None:

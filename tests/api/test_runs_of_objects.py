@@ -19,7 +19,7 @@ from ninefold.dataset.preparation import ImagePreparation
 from ninefold.errors import CheckpointError
 from ninefold.model.convnet import ConvNet
 from ninefold.result import AS_FLOAT32
-from tests.conftest import ROOT, Shell
+from tests.conftest import ROOT, Shell, only_run, result
 from tests.faults.refusals import LINE, refused
 
 LOSS = nn.functional.cross_entropy
@@ -132,6 +132,9 @@ def test_a_pair_of_arrays_is_read_by_workers_where_batches_are_items(forward, sh
     loss = None if forward else LOSS
     words = written(shell.folder, nn.Linear(6, 6), loader, loss, test=test, **given, ask=["score"])
     shell.train(*words, *SHORT[1:], "batch_size=8", "loader.workers=1", "max_steps=2", code=0)
+    found = result(only_run(shell.folder))
+    assert (found["loader_workers"], found["steps"], found["test_count"]) == (1, 2, 10)
+    assert found["score_name"] == ("loss" if forward else "hits")
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,9 @@ def test_a_model_that_loads_its_own_version_only_is_loaded_and_restored():
     model, other = (mnasnet0_5(num_classes=3) for _ in range(2))
     plain = dict(other.state_dict())
     assert load_weights(model, plain).complete
+    assert same(dict(model.state_dict()), plain)
+    nn.init.zeros_(model.layers[0].weight)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     saved = {"model": plain, "optimizer": optimizer.state_dict(), "average": {}}
     Single().load(saved, model, optimizer, {})
+    assert same(dict(model.state_dict()), dict(other.state_dict()))

@@ -23,6 +23,7 @@ def tree(path: Path) -> dict[str, Any]:
 
 
 def test_an_option_has_keys_of_the_schema_with_their_defaults():
+    assert {path.parent.name for path in FILES} == {*GROUPS}
     for path in FILES:
         group = path.parent.name
         for name, value in tree(path).items():

@@ -750,7 +750,8 @@ def test_inputs_that_come_from_no_loader_are_told_apart_by_their_values(shell: S
     (shell.folder / "sums.py").write_text(SUMS)
     command = ("-m", "ninefold", "diff", "--only", "--steps=3")
     done = shell.run(*command, *(f"{PYTHON} sums.py {shift}" for shift in (0, 1)), code=0)
-    assert done.stdout.startswith("At step 1: "), done.stdout
+    assert done.stdout.startswith("At step 1: the input of the network (Linear) differs by ")
+    assert ": other examples, or other values of the same.\n" in done.stdout
 
 
 PADDED = """

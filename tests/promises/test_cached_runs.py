@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Shell
+from tests.conftest import Shell, only_run, result
 from tests.dataset.kit import photos as written
 
 RUN = (
@@ -27,7 +27,8 @@ def test_a_run_whose_file_names_a_relative_cache_folder_resumes_without_a_word(s
     (overlays / "mine.yaml").write_text(f"# @package _global_\ndataset:\n{settings}\n")
     words = ["--config-dir", "conf", *RUN, "experiments=mine", "device=cpu", "launch.inline=true"]
     shell.train(*words, "max_steps=1", "hydra.run.dir=run", code=0)
-    shell.train(*words, "max_steps=2", "resume=run", code=0)
+    done = shell.train(*words, "max_steps=2", "resume=run", code=0)
+    assert done.stderr == ""
 
 
 KEPT = """
@@ -63,3 +64,5 @@ def test_a_dataset_that_keeps_its_items_in_memory_trains(shell, photos, monkeypa
         "dataset.test={_target_: ram.photos, root: photos/test}",
         "max_steps=2", "batch_size=8", "logger=quiet", code=0,
     )  # fmt: skip
+    found = result(only_run(shell.folder))
+    assert (found["steps"], found["test_count"]) == (2, 18)

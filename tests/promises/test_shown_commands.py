@@ -139,6 +139,7 @@ def commands(place: Shell) -> dict[tuple[str, ...], Path]:
     for page in PAGES:
         for call in typed(place, page):
             found.setdefault(tuple(call), page)
+    assert {program for _, program, *_ in found} >= {"ninefold", "python", "make", "pip"}
     return found
 
 
@@ -179,6 +180,7 @@ def test_each_target_of_make_and_each_extra_that_a_page_names_exists(commands):
 
 def test_each_report_that_a_page_asks_for_is_written(place, commands):
     lines = {" ".join(call[1:]).replace("ninefold report", REPORT) for call in commands}
-    for line in lines:
-        if line.startswith(f"{REPORT} "):
-            place.run(*line.split()[1:], code=0)
+    reports = [line for line in lines if line.startswith(f"{REPORT} ")]
+    assert reports
+    for line in reports:
+        place.run(*line.split()[1:], code=0)

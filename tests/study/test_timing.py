@@ -214,7 +214,9 @@ def test_a_schedule_of_so_many_steps_begins_again_in_turns_beyond_them(shell):
         "scheduler._target_=torch.optim.lr_scheduler.OneCycleLR", "+scheduler.total_steps=16",
     )  # fmt: skip
     shell.train(*study("amp=fp32,bf16", "study.turns=12", "epochs=4", *one_cycle), code=0)
-    for results in turns(shell.folder).values():
+    found = turns(shell.folder)
+    assert len(found) == 2
+    for results in found.values():
         assert {each["status"] for each in results} == {"ok"}
         assert min(each["steps"] for each in results) > 16  # type: ignore[type-var]
 

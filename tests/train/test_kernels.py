@@ -130,5 +130,6 @@ def test_a_run_begun_on_a_gpu_goes_on_on_a_cpu_in_the_layout_of_the_cpu(tmp_path
     with ours.training(*TINY, "device=cpu", "amp=fp32") as run:
         saved["rng"] = saved["rng"][:3]  # without the GPU's
         run.state.restore(saved, Single(), RankContext(0, 1, CPU))
+        assert run.state.optimizer.state
         for parameter, values in run.state.optimizer.state.items():
             assert values["exp_avg"].stride() == parameter.stride()
