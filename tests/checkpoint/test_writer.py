@@ -11,37 +11,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from benchmarks import ours
 from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.checkpoint.writer import AsyncWriter, Staging, lock
-from ninefold.dataset import Examples
-from ninefold.dataset.loader import HostSource
-from ninefold.dataset.plan import LoaderPlan
-from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine import loop
-from ninefold.engine.amp import Amp
-from ninefold.engine.average import Average
-from ninefold.engine.batches import Batches
 from ninefold.engine.clip import NoClip
-from ninefold.engine.clock import Clock
-from ninefold.engine.loss_tracker import LossTracker
 from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.none import Single
-from ninefold.engine.schedule import Schedule
-from ninefold.engine.state import State
-from ninefold.engine.training import PeakMemory
 from ninefold.errors import NumericsError, Preempted, ResourceError
 from ninefold.logger import Run
 from ninefold.logger.jsonl import JSONLines
-from ninefold.measure.devices import Load
 from ninefold.signals import Stop
-from ninefold.task import Objective
-from ninefold.task.classification import Classification
-from ninefold.train import training_run
+from ninefold.train import build, training_run
 from ninefold.train.training_run import TrainingRun
 from ninefold.train.warmup import WarmUp
 from tests.conftest import metrics
@@ -49,6 +34,10 @@ from tests.faults.writer import content, finish_writing, require_whole
 
 CPU = torch.device("cpu")
 SMALL = 1 << 16
+RUN = (
+    "device=cpu", "dataset=digits", "dataset.limit=8", "model=mlp", "batch_size=2", "epochs=2", "threads=1",
+    "logger=quiet", "~logger.jsonl", "log_every=100", "checkpoint.every=0", "checkpoint.keep=2",
+)  # fmt: skip
 ALONE = RankContext(0, 1, CPU)
 
 
@@ -165,47 +154,9 @@ def test_where_memory_cannot_be_locked_checkpoints_are_staged_and_it_is_said(mon
 
 
 def a_run(folder: Path) -> TrainingRun:
-    """One small layer that has been trained for no step."""
-    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
-    optimizer = torch.optim.AdamW(model.parameters())
-    scaler = Amp(dtype="float32").grad_scaler(CPU)
-    scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)
-    losses = LossTracker(optimizer, scaler, CPU, skip=False)
-    examples = Examples(np.zeros((8, 1, 2, 2), np.uint8), np.arange(8) % 2)
-    prepare = ImagePreparation(1, None, None, None, False, 0)
-    objective = Objective(model, Classification(2))
-    return TrainingRun(
-        state=State(
-            model, optimizer, Schedule(scheduler, optimizer), scaler, Average(model, None), losses
-        ),
-        forward=objective,
-        objective=objective,
-        batches=Batches(HostSource(examples), 2, 0, prepare, ALONE),
-        val=None,
-        test=HostSource(examples),
-        prepare=prepare,
-        parallel=Single(),
-        context=ALONE,
-        stop=Stop(),
-        loggers=[],
-        clock=Clock(CPU, sample=0),
-        writer=AsyncWriter(Checkpoints(folder / "checkpoints", keep=2), CPU),
-        batch_size=2,
-        evaluation_batch=2,
-        accumulate=1,
-        last_step=8,
-        patience=None,
-        log_every=100,
-        checkpoint_every=0,
-        warmup=WarmUp(steps=1),
-        load=Load(),
-        layout="contiguous_format",
-        loading=LoaderPlan(0, False, 0, ("uint8", "int64")),
-        job_yaml="",
-        job=None,
-        amp=Amp("float32"),
-        memory=PeakMemory([]),
-    )
+    """A small network that has been trained for no step, of eight."""
+    with build.running(ours.job(*RUN).text, folder, Stop()) as run:
+        return run
 
 
 def train(run: TrainingRun) -> None:
@@ -350,7 +301,9 @@ def test_nothing_that_is_not_finite_is_written(tmp_path, value):
     run = a_run(tmp_path)
     with torch.no_grad():
         next(run.state.model.parameters())[1, 2] = value
-    with pytest.raises(NumericsError, match=r"parameter=1\.weight: not finite after step 0"):
+    with pytest.raises(
+        NumericsError, match=r"parameter=hidden\.0\.weight: not finite after step 0"
+    ):
         training_run.save(run)
     run.writer.wait()
     assert not (tmp_path / "checkpoints").exists()
