@@ -247,19 +247,21 @@ def test_a_loss_that_takes_gradients_is_evaluated_in_a_run_and_by_evaluate(shell
 class Pooled(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.layer, self.pooler = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.frozen, self.layer, self.pooler = (nn.Linear(6, 6) for _ in range(3))
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.layer(rows)
+        found: torch.Tensor = self.layer(self.frozen(rows))
         return found
 
 
 def test_parameters_without_gradients_are_told_before_ddp_takes_a_step(shell):
     words = written(shell.folder, Pooled, (ROWS, ROWS), nn.functional.mse_loss)
-    ddp = ["parallel=ddp", "launch.cpu_processes=2", "batch_size=8", *SHORT[:3]]
+    ddp = ["parallel=ddp", "launch.cpu_processes=2", "batch_size=8", *SHORT[:3], "freeze=[frozen]"]
     done = shell.train(*words, *ddp, "hydra.run.dir=run")
     told = "parallel.find_unused_parameters=false: a step gives 2 trained parameters no gradient"
-    refused(done, 2, told, hint="they are pooler.weight, pooler.bias; set it to true")
+    refused(
+        done, 2, told, hint="they are pooler.weight, pooler.bias; set it to true, or freeze them"
+    )
     assert not (shell.folder / "run" / "metrics.jsonl").exists()
     found = ["parallel.find_unused_parameters=true", "hydra.run.dir=other"]
     shell.train(*words, *ddp, *found, code=0)

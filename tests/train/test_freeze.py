@@ -29,29 +29,6 @@ def test_a_prefix_of_no_parameter_is_refused_by_name_of_the_nearest():
         freeze(resnet18(), ["layr1"])
 
 
-UNUSED = """
-import torch
-
-class Net(torch.nn.Sequential):
-    def __init__(self):
-        super().__init__(torch.nn.Flatten(), torch.nn.Linear(64, 64), torch.nn.Linear(64, 10))
-        self.pooler = torch.nn.Linear(10, 10)
-
-    def forward(self, inputs):
-        return self[2](self[1](self[0](inputs)))
-"""
-
-
-def test_an_unused_parameter_is_told_by_a_name_that_freeze_takes(shell):
-    (shell.folder / "mine.py").write_text(UNUSED)
-    done = shell.train(
-        *("dataset=digits", "model.net._target_=mine.Net", "parallel=ddp", "freeze=['1']"),
-        env={"PYTHONPATH": str(shell.folder)},
-        code=2,
-    )
-    assert "they are pooler.weight, pooler.bias; set it to true, or freeze them" in done.stderr
-
-
 def test_a_group_of_frozen_parameters_is_refused():
     model = resnet18()
     freeze(model, ["layer1"])
