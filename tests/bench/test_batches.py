@@ -281,15 +281,14 @@ def test_where_batches_vary_steps_are_compared_and_it_is_said() -> None:
     assert line == "How many examples a step of B takes varies: steps are compared."
 
 
-def test_where_batches_are_not_seen_steps_are_compared_and_it_is_said() -> None:
-    said = {name: [rank(1)] for name in "AB"}
-    for seen, words in (
-        ({"A": UNSEEN, "B": UNSEEN}, "a step takes"),
-        ({"A": SIXTEEN, "B": UNSEEN}, "a step of B takes"),
-    ):
-        assert factors([A, B], said, seen) == {}
-        (line,) = sentences("A", seen, {})
-        assert line == f"How many examples {words} was not seen: steps are compared."
+@pytest.mark.parametrize(
+    ("of_a", "words"), [(UNSEEN, "a step takes"), (SIXTEEN, "a step of B takes")]
+)
+def test_where_batches_are_not_seen_steps_are_compared_and_it_is_said(of_a, words) -> None:
+    seen = {"A": of_a, "B": UNSEEN}
+    assert factors([A, B], {name: [rank(1)] for name in "AB"}, seen) == {}
+    (line,) = sentences("A", seen, {})
+    assert line == f"How many examples {words} was not seen: steps are compared."
 
 
 @pytest.mark.parametrize(
