@@ -35,8 +35,9 @@ from tests.faults.writer import content, finish_writing, require_whole
 CPU = torch.device("cpu")
 SMALL = 1 << 16
 RUN = (
-    "device=cpu", "dataset=digits", "dataset.limit=8", "model=mlp", "batch_size=2", "epochs=2", "threads=1",
-    "logger=quiet", "~logger.jsonl", "log_every=100", "checkpoint.every=0", "checkpoint.keep=2",
+    "device=cpu", "dataset=digits", "dataset.limit=8", "model=mlp", "batch_size=2", "epochs=2",
+    "threads=1", "logger=quiet", "~logger.jsonl", "log_every=100", "checkpoint.every=0",
+    "checkpoint.keep=2",
 )  # fmt: skip
 ALONE = RankContext(0, 1, CPU)
 
