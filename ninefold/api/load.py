@@ -13,6 +13,7 @@ from torch import nn
 from ninefold.api.parts import WithForward
 from ninefold.checkpoint import manifest
 from ninefold.config.configuration import noting_secrets
+from ninefold.dataset import as_dataset
 from ninefold.dataset.items import generators
 from ninefold.engine.batches import Preparation
 from ninefold.errors import ConfigError
@@ -43,7 +44,7 @@ def load(run: str | Path, which: str = "last", trust: bool = False) -> nn.Module
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     with noting_secrets(), generators(0), torch.random.fork_rng(gpus):
         found = of_checkpoint(path, trust)
-        dataset = build.make(found.job.dataset, "dataset")
+        dataset = as_dataset(build.make(found.job.dataset, "dataset"))
         prepare = build.preparation(found.job, dataset, augment=False, layout="contiguous_format")
     network = found.model.model if isinstance(found.model, WithForward) else found.model
     network.prepare_inputs = partial(prepared, prepare)  # type: ignore[assignment]

@@ -176,14 +176,9 @@ def training_examples(dataset: Mapping[str, Any]) -> int:
 
 def _built(node: Mapping[str, Any]) -> Dataset:
     """The dataset that a configuration without references describes. Raises ConfigError."""
-    from ninefold.dataset import Dataset  # late, because it imports NumPy
+    from ninefold.dataset import as_dataset  # late, because it imports NumPy
 
-    built = instantiate({**node}, _convert_="all")
-    if not isinstance(built, Dataset):
-        allowed = "a class that extends ninefold.dataset.Dataset is allowed"
-        do = "extend it, or name a class of items by dataset=mapped"
-        raise ConfigError("dataset._target_", node.get("_target_"), "it is no Dataset", allowed, do)
-    return built
+    return as_dataset(instantiate({**node}, _convert_="all"))
 
 
 def prepare_weights(init: Any, net: Mapping[str, Any]) -> None:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ninefold.dataset.arrays import Array, LazyArray, Reader, Reading, Rows, Selected, Split
-from ninefold.errors import DataError
+from ninefold.errors import ConfigError, DataError
 from ninefold.numbers import counted
 from ninefold.tree import Tree, each, leaves
 
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
     from ninefold.engine.batches import Preparation
 
-__all__ = ["Dataset", "Examples", "LazyArray", "Selected", "Split"]
+__all__ = ["Dataset", "Examples", "LazyArray", "Selected", "Split", "as_dataset"]
 
 
 @dataclass(frozen=True)
@@ -172,6 +172,16 @@ class Dataset:
 
     def stop_workers(self) -> None:
         """End the processes that were started, where nothing is to be read by them."""
+
+
+def as_dataset(built: object) -> Dataset:
+    """What the section `dataset` has built, if it is a Dataset. Raises ConfigError."""
+    if isinstance(built, Dataset):
+        return built
+    kind = f"{type(built).__module__}.{type(built).__qualname__}"
+    allowed = "a class that extends ninefold.dataset.Dataset is allowed"
+    do = "extend it, or name a class of items by dataset=mapped"
+    raise ConfigError("dataset._target_", kind, "it is no Dataset", allowed, do)
 
 
 def train_and_val(

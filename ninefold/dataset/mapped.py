@@ -106,7 +106,7 @@ class Mapped(Dataset):
     @property
     def notes(self) -> list[str]:
         found = [AS_FLOAT32] if any(items.float64 for items in self._built.values()) else []
-        if self.val and self._items("train").random_item() is not None:
+        if self.val and self.cache is None and self._items("train").random_item() is not None:
             found.append(VAL_IS_RANDOM)
         return found
 

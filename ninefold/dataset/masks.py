@@ -305,6 +305,13 @@ def layout_of(root: Path) -> tuple[str, str] | None:
     return None
 
 
+@functools.cache  # else each epoch would open the image once more
+def size_of(image: str) -> tuple[int, int]:
+    """Width and height of an image, as its header says."""
+    with Image.open(image) as opened:
+        return opened.size
+
+
 def stem(path: str) -> str:
     return os.path.splitext(os.path.basename(path))[0]
 
@@ -334,8 +341,8 @@ class MaskFiles(MaskArray):
         """The pixels of the mask in `path` as they are stored [height, width]; without `decode`
         only their shape. Raises DataError unless it is a mask of `image`.
         """
-        with self.tree.reading(image), Image.open(image) as opened:
-            wide, tall = opened.size
+        with self.tree.reading(image):
+            wide, tall = size_of(image)
         with self.tree.reading(path), Image.open(path) as mask:
             require_limit(mask)
             kind, mode = mask.format, mask.mode

@@ -22,7 +22,7 @@ from torch import nn
 from ninefold.checkpoint.store import Checkpoints
 from ninefold.checkpoint.writer import AsyncWriter
 from ninefold.config import combinations, untrusted
-from ninefold.dataset import Dataset, Examples, Split, train_and_val
+from ninefold.dataset import Dataset, Examples, Split, as_dataset, train_and_val
 from ninefold.dataset.arrays import ArraySpec, Selected, specs
 from ninefold.dataset.augmentation import Mixup
 from ninefold.dataset.cache import notes_of, reader
@@ -108,8 +108,7 @@ def built_dataset(
 
     cache: its files, which threads read; None without.
     """
-    dataset: Dataset = make(job.dataset, "dataset")
-    count = job.loader.workers
+    dataset, count = as_dataset(make(job.dataset, "dataset")), job.loader.workers
     if count == "auto":
         count = processes_ahead(context, cores())
     if count and cache is None:
@@ -385,7 +384,11 @@ def training(
         random_inputs=data.dataset.random_inputs,
         mean_loss=net.mean_loss,
         counted=counted,
-        notes=[*state.origin, *net.notes, *notes_of(data.dataset, cache)],
+        notes=[
+            *state.origin,
+            *net.notes,
+            *(notes_of(data.dataset, cache) if context.rank == 0 else ()),
+        ],
     )
 
 

@@ -206,7 +206,7 @@ class Restored:
         """Raise CheckpointError if the dataset's classes have other names, or another order."""
         found = {"checkpoint": self.names, "dataset": names}
         if all(found.values()) and (wrong := unlike_classes(found)):
-            do = "give the dataset those, or set dataset.classes if only their numbers count"
+            do = "give it those; where only numbers count add dataset=OPTION dataset.classes=N"
             raise CheckpointError("ckpt", self.path, *wrong, do)
 
     def require_finite(self) -> None:
@@ -281,16 +281,18 @@ def _read(wanted: DictConfig, path: Path, named: Collection[str]) -> Restored:
     stored = stored_job(content, path, wanted)
     job = overlay(stored, wanted, path)
     own = "format" in content and job.task == stored.get("task")
-    follow_training(job.dataset, content.get("config"), named)
-    for key in OF_TASKS:
-        if wanted.get("task") is None and f"dataset.{key}" in named and key in job.task:
+    trained = follow_training(job.dataset, content.get("config"), named)
+    for key in OF_TASKS if wanted.get("task") is None else ():
+        followed = key in job.task and job.task[key] == trained.get(key)
+        if followed and f"dataset.{key}" in named:
             job.task[key] = job.dataset[key]
     if not wanted.load.partial:
         require_room(job, found, path, other_model(wanted.load.partial))
     model = build.network(job)
     saved = content.get("task") if own else None
     task = tensors(saved) if isinstance(saved, Mapping) else {}
-    saved = None if "dataset.classes" in named else content.get("names")
+    meant = {"dataset.classes", "dataset.class_names"} & {*named}
+    saved = None if meant else content.get("names")
     names = [*map(str, saved)] if isinstance(saved, list) else []
     return Restored(model, job, path, which, load_weights(model, found), task, names)
 
@@ -365,8 +367,9 @@ def stored_job(content: Mapping[str, Any], path: Path, wanted: DictConfig) -> Di
     return OmegaConf.create(job)
 
 
-def follow_training(dataset: DictConfig, text: object, named: Collection[str]) -> None:
-    """Take the number of classes from the checkpoint, where nothing else says it.
+def follow_training(dataset: DictConfig, text: object, named: Collection[str]) -> dict[str, Any]:
+    """Take the number of classes from the checkpoint, where nothing else says it; return the keys
+    of the training's dataset, as far as they are known.
 
     dataset: that of an evaluation. text: the configuration in the checkpoint, as YAML. named: keys
     that the command names. Raises ConfigError if a key of AS_TRAINED is another than in the
@@ -375,7 +378,7 @@ def follow_training(dataset: DictConfig, text: object, named: Collection[str]) -
     then = untrusted.parse(text).get("dataset") if isinstance(text, str) else None
     now = OmegaConf.to_container(dataset)
     if not isinstance(then, dict) or not isinstance(now, dict):
-        return
+        return {}
     was, there = then.get("classes", 0), now.get("classes", 0)
     follows = was is None or (there is None and type(was) is int and was > 0)
     if follows and "classes" in now and "dataset.classes" not in named:
@@ -390,6 +393,7 @@ def follow_training(dataset: DictConfig, text: object, named: Collection[str]) -
         words = (f"{key}={spelled(value)}".replace(" ", "") for key, (_, value) in unlike.items())
         wrong, allowed = "the weights were trained with another value", f"it was {spelled(trained)}"
         raise ConfigError(name, spelled(given), wrong, allowed, f"add {' '.join(words)}")
+    return then
 
 
 def other_model(partial: bool | None) -> str:

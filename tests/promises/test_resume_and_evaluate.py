@@ -110,7 +110,7 @@ def test_weights_are_given_the_classes_that_they_were_trained_on(shell):
         (shell.folder / "set" / split / "cat").rename(shell.folder / "set" / split / "fox")
     evaluated, resumed, meant = one_after_another(
         shell,
-        ["evaluate.py", "ckpt=run"],
+        ["evaluate.py", "ckpt=run", "parallel=ddp", "parallel.processes=2"],
         ["train.py", "resume=run", "max_steps=3"],
         ["evaluate.py", "ckpt=run", *job, "dataset.classes=2"],
     )
