@@ -21,7 +21,7 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def plain(text: str) -> str:
-    """Return text of any content as one line in which nothing is markup."""
+    """Return text of any content as one line without markup, but for emphasis by `_` and `~`."""
     return re.sub(r"[\\&<|\[*`]", r"\\\g<0>", one_line(text))
 
 

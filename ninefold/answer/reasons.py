@@ -34,7 +34,6 @@ from ninefold.numbers import (
 )
 from ninefold.stats.statistics import estimate
 from ninefold.stats.verdicts import FAILED, PASSED, UNDECIDED, Estimate
-from ninefold.words import key_of
 
 NOISY = 0.5  # share of a mean from which on its interval says nothing
 _NEVER_NAMED = {
@@ -193,6 +192,6 @@ def trains(facts: StudyFacts) -> list[str]:
     epochs = facts.group.epochs
     if epochs is None:
         return []
-    keys = {key_of(text) for run in facts.group.runs for text in run.settings}
-    key, known = "max_steps" if "max_steps" in keys else "epochs", rounded_epochs(epochs)
-    return [f"It trains for {known:g} {plural(known, 'epoch')}: add {key}=N for a longer run."]
+    longer = "epochs=N" + " max_steps=null" * bool(epochs % 1)  # max_steps ends amid an epoch
+    known = rounded_epochs(epochs)
+    return [f"It trains for {known:g} {plural(known, 'epoch')}: add {longer} for a longer run."]

@@ -404,17 +404,15 @@ def test_conditions_tell_devices_of_one_run_from_those_of_several(of_none, of_dd
 
 
 @pytest.mark.parametrize(
-    ("epochs", "overrides", "said", "command"),
+    ("epochs", "said", "command"),
     [
-        (0.04, ["max_steps=1"], "0.04 epochs", "add max_steps=N"),
-        (4.348, ["max_steps=100"], "4.3 epochs", "add max_steps=N"),
-        (1, [], "1 epoch", "add epochs=N"),
+        (0.04, "0.04 epochs", "add epochs=N max_steps=null"),
+        (4.348, "4.3 epochs", "add epochs=N max_steps=null"),
+        (1, "1 epoch", "add epochs=N"),
     ],
 )
-def test_the_length_of_runs_is_said_alike_and_with_the_key_that_sets_it(
-    epochs, overrides, said, command
-):
-    runs = runs_of({NONE: 5.0}, overrides=overrides, planned_epochs=epochs)
+def test_the_length_of_runs_is_said_alike_and_with_the_keys_that_set_it(epochs, said, command):
+    runs = runs_of({NONE: 5.0}, planned_epochs=epochs)
     runs = [replace(run, epochs=epochs) for run in runs]
     assert said in conditions(runs, gather(runs, [], {}))
     assert said in groups(runs)[0].title

@@ -9,7 +9,7 @@ from typing import Any
 
 # Two components or more: a lone "/s" in a sentence is a unit, not a path.
 _ABSOLUTE = re.compile(r"(?<![\w/.}])(?:[A-Za-z]:)?(?:[/\\][\w.@+~=,-]+){2,}")
-_ENDS = r"(?![.,]?[\w@+~=-])"  # after a folder, whose name is not the beginning of another's
+_ENDS = r"(?!\.?[\w@+~=-])"  # after a folder, whose name is not the beginning of another's
 
 
 class Scrubber:
