@@ -35,6 +35,7 @@ from tests.conftest import Shell
 LESS = Rule(re.compile("loss: (.*)"), "less", 0.01)
 ALWAYS = f"{sys.executable} -c 'print(\"loss: 1\")'"
 SCORES = "import random, sys\nrandom.seed(sys.argv[0] + sys.argv[1])\nprint('loss:', {})\n"
+SCORED = ("-m", "ninefold", "bench", "--score=loss: ([0-9.]+)", "--better=less", "--margin=0.01")
 
 
 AS_GOOD = replace(LESS, as_good=True)
@@ -98,8 +99,7 @@ def test_scores_that_commands_print_decide(
     (shell.folder / "a.py").write_text(SCORES.format("1 + random.gauss(0, 0.001)"))
     (shell.folder / "b.py").write_text(SCORES.format(f"1 - {better} + random.gauss(0, 0.001)"))
     commands = [f"{sys.executable} {name}.py {{seed}}" for name in "ab"]
-    options = ("--score=loss: ([0-9.]+)", "--better=less", "--margin=0.01")
-    done = shell.run("-m", "ninefold", "bench", *options, *more, *commands, code=code)
+    done = shell.run(*SCORED, *more, *commands, code=code)
     assert word in done.stdout
 
 
@@ -114,22 +114,19 @@ def test_scores_that_commands_print_decide(
 def test_a_score_that_is_none_is_an_error(
     shell: Shell, commands: tuple[str, str], words: str
 ) -> None:
-    options = ("--score=loss: ([0-9.nae]+)", "--better=less", "--margin=0.01")
-    done = shell.run("-m", "ninefold", "bench", *options, *commands, code=2)
+    done = shell.run(*SCORED, "--score=loss: ([0-9.nae]+)", *commands, code=2)
     assert words in done.stderr
 
 
 def test_a_part_of_a_pipe_that_fails_fails_the_run_and_one_that_wrote_on_does_not(shell) -> None:
-    options = ("--score=loss: ([0-9.]+)", "--better=less", "--margin=0.01")
     writes_on = "yes | sh -c 'read a; echo loss: {seed}'"
     fails = "sh -c 'echo loss: {seed}; exit 3' | cat"
-    done = shell.run("-m", "ninefold", "bench", *options, writes_on, fails, code=2)
+    done = shell.run(*SCORED, writes_on, fails, code=2)
     assert done.stderr.startswith(f"error: command={fails}: it ended with code 3; ")
 
 
 def test_a_script_that_no_seed_moves_is_told_so_and_started_no_more(shell: Shell) -> None:
-    options = ("--score=loss: ([0-9.]+)", "--better=less", "--margin=0.01")
-    done = shell.run("-m", "ninefold", "bench", *options, ALWAYS, ALWAYS, code=9)
+    done = shell.run(*SCORED, ALWAYS, ALWAYS, code=9)
     assert done.stdout.startswith("more runs: ")
     assert "A has the same score with each seed: no seed that is set from outside" in done.stdout
     assert f"{SEEDS[1]} seeds in" in done.stdout
@@ -246,9 +243,8 @@ def test_a_series_is_a_file_to_which_one_bench_at_a_time_adds_its_judgement(tmp_
 @pytest.mark.slow
 def test_precisions_of_a_script_with_a_fixed_seed_are_judged_by_its_score(shell: Shell) -> None:
     (shell.folder / "train.py").write_text(TRAINS)
-    options = ("--precisions=fp32,bf16", "--score=loss: ([0-9.]+)", "--better=less")
-    command = f"{sys.executable} train.py"
-    done = shell.run("-m", "ninefold", "bench", *options, "--margin=0.1", command)
+    options = ("--precisions=fp32,bf16", "--margin=0.1")
+    done = shell.run(*SCORED, *options, f"{sys.executable} train.py")
     assert done.stdout.startswith("keep: bf16's score is ")  # as good is what is asked of it
 
 
@@ -314,19 +310,16 @@ def test_a_copy_of_a_network_in_another_precision_has_weights_of_its_own(shell: 
 def test_a_run_that_leaves_its_environment_for_another_is_refused(shell: Shell) -> None:
     (shell.folder / "env" / "bin").mkdir(parents=True)
     (shell.folder / "env" / "bin" / "python").symlink_to("/bin/true")
-    options = ("--score=loss: (.*)", "--better=less", "--margin=0.01", "--env=env")
     command = f"cd . && {ALWAYS}"
-    done = shell.run("-m", "ninefold", "bench", *options, command, command, code=2)
+    done = shell.run(*SCORED, "--env=env", command, command, code=2)
     assert f"its Python is that of {sys.prefix}; python alone is that of --env" in done.stderr
 
 
 @pytest.mark.slow
 def test_a_change_that_does_not_happen_is_refused_before_the_first_run(shell: Shell) -> None:
     (shell.folder / "train.py").write_text(TRAINS)
-    options = ("--strategies=none,ddp", "--score=loss: ([0-9.]+)", "--better=less")
-    command = ("--margin=0.01", "--keep=kept", f"{sys.executable} train.py")
-    env = {"CUDA_VISIBLE_DEVICES": ""}
-    done = shell.run("-m", "ninefold", "bench", *options, *command, env=env, code=2)
+    command = ("--strategies=none,ddp", "--keep=kept", f"{sys.executable} train.py")
+    done = shell.run(*SCORED, *command, env={"CUDA_VISIBLE_DEVICES": ""}, code=2)
     assert "each of the 2 processes of ddp trains a copy of its own" in done.stderr
     assert [log.name for log in (shell.folder / "kept").glob("*/*.log")] == ["21.log"] * 2
 
@@ -334,10 +327,9 @@ def test_a_change_that_does_not_happen_is_refused_before_the_first_run(shell: Sh
 def test_a_run_that_fails_takes_no_earlier_score_and_leaves_the_judgement_that_was_seen(
     shell: Shell,
 ) -> None:
-    options = ("--score=loss: ([0-9.]+)", "--better=less", "--margin=0.01", "--series=s.jsonl")
     ends = "test {seed} -lt 3 && echo loss: 1"
-    files = ("--json=found.json",)
-    done = shell.run("-m", "ninefold", "bench", *options, *files, ALWAYS, ends, code=2)
+    files = ("--series=s.jsonl", "--json=found.json")
+    done = shell.run(*SCORED, *files, ALWAYS, ends, code=2)
     assert done.stdout.startswith("more runs: ")
     assert "it ended with code 1" in done.stderr
     assert "This series: 0 of 1 kept" in done.stdout
@@ -346,8 +338,7 @@ def test_a_run_that_fails_takes_no_earlier_score_and_leaves_the_judgement_that_w
 
 
 def test_a_score_in_a_folder_that_a_command_does_not_get_is_refused_at_once(shell: Shell) -> None:
-    options = ("--score={out}/m.json:loss", "--better=less", "--margin=0.01")
-    done = shell.run("-m", "ninefold", "bench", *options, "echo {out}", "echo", code=2)
+    done = shell.run(*SCORED, "--score={out}/m.json:loss", "echo {out}", "echo", code=2)
     assert done.stderr.startswith("error: command=echo: it has no {out}; ")
 
 

@@ -386,6 +386,13 @@ def test_each_source_of_chance_is_tried_that_may_be_one_and_numpy_need_not_be_th
     assert "default_rng" in possible(find(a, b))  # workers draw from it, and are not seen
 
 
+def said(shell: Shell, text: str, *words: str) -> str:
+    """What is said of train.py of this text. words: options, and with what each command starts."""
+    (shell.folder / "train.py").write_text(text)
+    given = (word if word.startswith("--") else f"{PYTHON} train.py {word}" for word in words)
+    return shell.run("-m", "ninefold", "diff", *given, code=0).stdout
+
+
 def test_a_mistake_is_named_as_a_sentence_as_data_and_by_the_exit_code(shell: Shell) -> None:
     plant = PLANTS["accumulation"]
     words = [word.replace("{s}", "0") for word in plant.words]
@@ -436,10 +443,8 @@ def test_gradients_are_those_that_the_first_call_of_a_closure_computes(
     shell: Shell, optimizer: str
 ) -> None:
     text = WRAPS + BY_CLOSURE.replace("torch.optim.Adam", optimizer)
-    (shell.folder / "train.py").write_text(text)
-    lines = (f"{PYTHON} train.py {how}" for how in ("whole", "detached"))
-    done = shell.run("-m", "ninefold", "diff", "--steps=3", *lines, code=0)
-    assert "At step 1: 2 of 4 parameters, first first.weight, have a gradient in A" in done.stdout
+    found = said(shell, text, "--steps=3", "whole", "detached")
+    assert "At step 1: 2 of 4 parameters, first first.weight, have a gradient in A" in found
 
 
 BY_VMAP = """
@@ -457,11 +462,9 @@ while True:
 
 
 def test_gradients_are_compared_where_vmap_hides_what_layers_compute(shell: Shell) -> None:
-    (shell.folder / "train.py").write_text(BY_VMAP)
-    lines = (f"{PYTHON} train.py {how}" for how in ("all", "head"))
-    done = shell.run("-m", "ninefold", "diff", "--steps=3", *lines, code=0)
-    assert "At step 1: 2 of 4 parameters, first 0.weight, have a gradient in A" in done.stdout
-    assert "Not all could be recorded in A: RuntimeError: tensors of vmap" in done.stdout
+    found = said(shell, BY_VMAP, "--steps=3", "all", "head")
+    assert "At step 1: 2 of 4 parameters, first 0.weight, have a gradient in A" in found
+    assert "Not all could be recorded in A: RuntimeError: tensors of vmap" in found
 
 
 BY_FUNCTIONS = """
@@ -489,15 +492,12 @@ for step in range(20):
 def test_dropout_by_a_function_is_told_from_a_module_that_computes_something_else(
     shell: Shell,
 ) -> None:
-    (shell.folder / "train.py").write_text(BY_FUNCTIONS)
-    command = ("-m", "ninefold", "diff", "--steps=3", f"{PYTHON} train.py 1 1")
-    done = shell.run(*command, f"{PYTHON} train.py 4 1", code=0)
-    random = "the output of last (Linear) differs by"
-    assert random in done.stdout
-    assert "% by random numbers that are drawn for it: others where micro-batches" in done.stdout
-    assert "Behind that, with no dropout in both: nothing differs up to step 3" in done.stdout
-    done = shell.run(*command, f"{PYTHON} train.py 1 1.1", code=0)
-    assert done.stdout.endswith("%, and all compared outputs before are equal.\n")
+    found = said(shell, BY_FUNCTIONS, "--steps=3", "1 1", "4 1")
+    assert "the output of last (Linear) differs by" in found
+    assert "% by random numbers that are drawn for it: others where micro-batches" in found
+    assert "Behind that, with no dropout in both: nothing differs up to step 3" in found
+    found = said(shell, BY_FUNCTIONS, "--steps=3", "1 1", "1 1.1")
+    assert found.endswith("%, and all compared outputs before are equal.\n")
 
 
 IN_GROUPS = """
@@ -537,39 +537,29 @@ for _ in range(5):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "begins"),
     [
-        (
-            "1.1 plain",
-            "At step 1: the output of act[call 2] (ReLU) differs by ",
-        ),
-        (
-            "1.0 scaled",
-            "At step 1: in B gradients are 1.02e+03 times as large as in A: that is its ",
-        ),
+        ("1.1 plain", "the output of act[call 2] (ReLU) differs by "),
+        ("1.0 scaled", "in B gradients are 1.02e+03 times as large as in A: that is its "),
     ],
 )
 def test_a_module_that_is_called_twice_and_a_scale_that_stays_are_named(
-    words, said, shell: Shell
+    words, begins, shell: Shell
 ) -> None:
-    (shell.folder / "train.py").write_text(TWICE)
-    lines = (f"{PYTHON} train.py {each}" for each in ("1.0 plain", words))
-    done = shell.run("-m", "ninefold", "diff", "--steps=2", *lines, code=0)
-    assert done.stdout.startswith(said)
+    found = said(shell, TWICE, "--steps=2", "1.0 plain", words)
+    assert found.startswith(f"At step 1: {begins}")
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "begins"),
     [
         ("two [0.1,0.2]", "At step 1: lr of bias is 0.1 in A and 0.2 in B.\n"),
         ("tensors [0.1,0.1]", "Nothing differs up to step 2"),
     ],
 )
-def test_options_are_compared_weight_by_weight(words, said, shell: Shell) -> None:
-    (shell.folder / "train.py").write_text(IN_GROUPS)
-    lines = (f"{PYTHON} train.py {each}" for each in ("one [0.1]", words))
-    done = shell.run("-m", "ninefold", "diff", "--only", "--steps=2", *lines, code=0)
-    assert done.stdout.startswith(said)
+def test_options_are_compared_weight_by_weight(words, begins, shell: Shell) -> None:
+    found = said(shell, IN_GROUPS, "--only", "--steps=2", "one [0.1]", words)
+    assert found.startswith(begins)
 
 
 SKIPPED = """
@@ -589,10 +579,8 @@ for _ in range(30):
 
 
 def test_steps_that_a_scaler_skips_from_the_start_are_not_waited_for(shell: Shell) -> None:
-    (shell.folder / "train.py").write_text(SKIPPED)
-    lines = (f"{PYTHON} train.py {scale}" for scale in ("1e30", "1e29"))
-    done = shell.run("-m", "ninefold", "diff", "--steps=3", *lines, code=0)
-    assert done.stdout == "At step 1: the GradScaler's scale is 1e+30 in A and 1e+29 in B.\n"
+    found = said(shell, SKIPPED, "--steps=3", "1e30", "1e29")
+    assert found == "At step 1: the GradScaler's scale is 1e+30 in A and 1e+29 in B.\n"
 
 
 IN_WORKERS = """
@@ -615,10 +603,8 @@ for batch in torch.utils.data.DataLoader(Set(), 8, num_workers=1):
 
 
 def test_nothing_is_recorded_in_workers_of_a_loader(shell: Shell) -> None:
-    (shell.folder / "train.py").write_text(IN_WORKERS)
-    line = f"{PYTHON} train.py"
-    done = shell.run("-m", "ninefold", "diff", "--steps=3", "--only", line, code=0)
-    assert done.stdout == "Nothing differs up to step 3: bit for bit.\n"
+    found = said(shell, IN_WORKERS, "--steps=3", "--only", "")
+    assert found == "Nothing differs up to step 3: bit for bit.\n"
 
 
 IN_PARTS = """
@@ -645,14 +631,14 @@ for _ in range(8):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("how", "said"), [("fully_shard", 0), ("fsdp", 1)])
-def test_a_sharded_training_is_compared_with_one_that_is_not(how, said, shell: Shell) -> None:
+@pytest.mark.parametrize(("how", "parts"), [("fully_shard", 0), ("fsdp", 1)])
+def test_a_sharded_training_is_compared_with_one_that_is_not(how, parts, shell: Shell) -> None:
     (shell.folder / "train.py").write_text(IN_PARTS)
     run = f"{PYTHON} -m torch.distributed.run --standalone --nproc-per-node 2 train.py"
     done = shell.run("-m", "ninefold", "diff", "--steps=4", f"{run} ddp", f"{run} {how}", code=0)
-    what = "Of what could be recorded, nothing" if said else "Nothing"
+    what = "Of what could be recorded, nothing" if parts else "Nothing"
     assert done.stdout.startswith(f"{what} differs up to step 4")
-    assert done.stdout.count("Not all could be recorded in B: weights are in parts") == said
+    assert done.stdout.count("Not all could be recorded in B: weights are in parts") == parts
     assert "other gradients" not in done.stdout
 
 
@@ -675,16 +661,14 @@ def test_a_training_that_saves_in_each_step_needs_more_steps_to_be_resumed(shell
 
 
 def test_two_starts_alone_are_compared_once(shell: Shell) -> None:
-    (shell.folder / "train.py").write_text(BY_CLOSURE.replace("torch.manual_seed(0)", ""))
-    line = f"{PYTHON} train.py whole"
-    done = shell.run("-m", "ninefold", "diff", "--steps=2", "--only", "--keep=k", line, code=0)
-    assert done.stdout.startswith("Two starts differ from step 1 on, first in the parameter ")
+    text = BY_CLOSURE.replace("torch.manual_seed(0)", "")
+    found = said(shell, text, "--steps=2", "--only", "--keep=k", "whole")
+    assert found.startswith("Two starts differ from step 1 on, first in the parameter ")
     assert len([*(shell.folder / "k").glob("*/*.log")]) == 2
 
 
 def test_recording_changes_no_loss_and_two_starts_are_equal_bit_for_bit(shell: Shell) -> None:
-    said = recorded(shell, "closure")
-    assert said == "Nothing differs up to step 6: bit for bit.\n"
+    assert recorded(shell, "closure") == "Nothing differs up to step 6: bit for bit.\n"
 
 
 @pytest.mark.slow
@@ -715,7 +699,7 @@ def recorded(shell: Shell, kind: str) -> str:
 
 
 def test_a_command_that_takes_no_step_is_an_error_and_so_is_a_third_one(shell: Shell) -> None:
-    for words in (("true", "true"), ("a", "b", "c"), ("--resume", "a")):
+    for words in (("true", "true"), ("a", "b", "c")):
         done = shell.run("-m", "ninefold", "diff", *words, code=2)
         assert done.stdout == ""
         assert len(done.stderr.splitlines()) == 1
@@ -747,11 +731,9 @@ for _ in range(9):
 
 
 def test_inputs_that_come_from_no_loader_are_told_apart_by_their_values(shell: Shell) -> None:
-    (shell.folder / "sums.py").write_text(SUMS)
-    command = ("-m", "ninefold", "diff", "--only", "--steps=3")
-    done = shell.run(*command, *(f"{PYTHON} sums.py {shift}" for shift in (0, 1)), code=0)
-    assert done.stdout.startswith("At step 1: the input of the network (Linear) differs by ")
-    assert ": other examples, or other values of the same.\n" in done.stdout
+    found = said(shell, SUMS, "--only", "--steps=3", "0", "1")
+    assert found.startswith("At step 1: the input of the network (Linear) differs by ")
+    assert ": other examples, or other values of the same.\n" in found
 
 
 PADDED = """
@@ -785,12 +767,10 @@ for number, batch in enumerate(loader, 1):
 
 @pytest.mark.parametrize("order", [0, 1])
 def test_padding_and_states_of_an_rnn_hide_no_mistake(order, shell: Shell) -> None:
-    (shell.folder / "train.py").write_text(PADDED)
-    lines = (f"{PYTHON} train.py {words}" for words in ("1 0", f"4 {order}"))
-    done = shell.run("-m", "ninefold", "diff", "--steps=2", *lines, code=0)
-    assert "t step 1: in B the loss is 4 times as large as in A: B adds up" in done.stdout
-    others = " of 16 examples are others: " in done.stdout.partition("Behind that")[0]
-    assert others == bool(order), done.stdout
+    found = said(shell, PADDED, "--steps=2", "1 0", f"4 {order}")
+    assert "t step 1: in B the loss is 4 times as large as in A: B adds up" in found
+    others = " of 16 examples are others: " in found.partition("Behind that")[0]
+    assert others == bool(order), found
 
 
 def batches(name: str, x: float, *indices: list[int]) -> Training:
@@ -841,10 +821,8 @@ for batch in torch.utils.data.DataLoader(rows, 8):
 
 
 def test_batches_of_an_evaluation_are_no_examples_of_a_step(shell: Shell) -> None:
-    (shell.folder / "train.py").write_text(EVALUATED)
-    lines = (f"{PYTHON} train.py {shift}" for shift in (0, 1))
-    done = shell.run("-m", "ninefold", "diff", "--only", "--steps=2", *lines, code=0)
-    assert done.stdout.startswith("At step 1: the indices are the same, but the input of the net")
+    found = said(shell, EVALUATED, "--only", "--steps=2", "0", "1")
+    assert found.startswith("At step 1: the indices are the same, but the input of the net")
 
 
 def test_a_module_that_is_first_called_later_has_its_class() -> None:
