@@ -131,8 +131,8 @@ def fill_cache_of(text: str) -> Files | None:
 
 
 def facts_of(text: str, check: bool) -> dict[str, str]:
-    """Hashes of what the frozen job `text` reads on this host: the user's modules, numbers of the
-    environment, and its files' names and sizes.
+    """Hashes of what the frozen job `text` reads on this host: the user's modules, and its files'
+    names and sizes.
 
     Of an evaluation's references some lead to its checkpoint, which is not read here: those to the
     environment are followed in any job.
@@ -144,12 +144,10 @@ def facts_of(text: str, check: bool) -> dict[str, str]:
     known = OmegaConf.create([*filter(untrusted.only_environment, targets)])
     names = OmegaConf.to_container(known, resolve=True)
     assert isinstance(names, list)
-    numbers = untrusted.numbers_of_environment(job)
-    facts = {f"values of {key}": value for key, value in numbers.items()}
-    facts["modules"] = fingerprint.code(names)
+    modules = fingerprint.code(names)
     dataset = OmegaConf.select(job, "dataset")
     if dataset is None or refers_elsewhere(dataset):
-        return facts
+        return {"modules": modules}
     with _users_code():
         node = _resolved(dataset)
     if check:
@@ -161,7 +159,7 @@ def facts_of(text: str, check: bool) -> dict[str, str]:
         for path in built.sources(split):
             name = os.path.relpath(path, root)  # which each host may have in another place
             digest.update(f"{split} {name} {os.stat(path).st_size}\n".encode())
-    return {**facts, "data": digest.hexdigest()}
+    return {"data": digest.hexdigest(), "modules": modules}
 
 
 def training_examples(dataset: Mapping[str, Any]) -> int:

@@ -8,7 +8,6 @@ a path but dataset.root, needs the word. What the command itself has at the same
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -16,15 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import Container, OmegaConf
+from omegaconf import OmegaConf
 
 from ninefold.config import rules, schema
 from ninefold.config.conf_files import STUDIES, files_of, read_tree
-from ninefold.config.configuration import noting_secrets
 from ninefold.config.options import find, marked
 from ninefold.errors import CheckpointError, require_configuration
 from ninefold.extensions import MODELS
-from ninefold.files import flat, require_plain_yaml, safe_loader
+from ninefold.files import require_plain_yaml, safe_loader
 from ninefold.places import option_files
 from ninefold.types import MAY_CHANGE, NO_EFFECT, accepts, spelled
 
@@ -172,30 +170,8 @@ def edited(saved: object, now: str) -> list[str]:
         before, after = parse(saved), parse(now)
     except ValueError:
         return []  # the weights have been verified, and that text has no other use here
-    return schema.differences(before, after, (*_free(), "choices"))
-
-
-def numbers_of_environment(job: Container) -> dict[str, str]:
-    """Hashes of the values but text that a frozen job reads from the environment, by their keys.
-
-    Text, such as a path, may differ between hosts, and so may keys that may change in a resumed run
-    or affect no result.
-    """
-    read = {key: v for key, v in flat(OmegaConf.to_container(job)).items() if "${oc." in str(v)}
-    known = {key: value for key, value in read.items() if only_environment(str(value))}
-    with noting_secrets():
-        values = OmegaConf.to_container(OmegaConf.create(known), resolve=True)
-    assert isinstance(values, dict)
-    return {
-        str(key): hashlib.sha256(str(value).encode()).hexdigest()
-        for key, value in values.items()
-        if not isinstance(value, str) and not schema.is_any_of(str(key), _free())
-    }
-
-
-def _free() -> tuple[str, ...]:
-    """The keys that may change in a resumed run or affect no result."""
-    return (*marked(MAY_CHANGE), *marked(NO_EFFECT))
+    other = (*marked(MAY_CHANGE), *marked(NO_EFFECT), "choices")
+    return schema.differences(before, after, other)
 
 
 def pretrained(net: Mapping[str, Any]) -> tuple[str, Any] | None:

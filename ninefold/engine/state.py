@@ -39,8 +39,7 @@ class State:
     origin: sentences about the weights that the run began with, on rank 0.
     examples: numbers of them, for training, validation and test.
     names: of the classes, where the data says them.
-    where: what it is computed by: strategy, processes, device, dtype, torch, and hashes of numbers
-        from the environment.
+    where: what it is computed by: strategy, processes, device, dtype and torch.
     """
 
     model: nn.Module

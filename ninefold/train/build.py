@@ -21,7 +21,7 @@ from torch import nn
 
 from ninefold.checkpoint.store import Checkpoints
 from ninefold.checkpoint.writer import AsyncWriter
-from ninefold.config import combinations, untrusted
+from ninefold.config import combinations
 from ninefold.dataset import Dataset, Examples, Split, as_dataset, train_and_val
 from ninefold.dataset.arrays import ArraySpec, Selected, specs
 from ninefold.dataset.augmentation import Mixup
@@ -319,7 +319,6 @@ def training(
         "device": context.device.type,
         "amp.dtype": amp.dtype,
         "torch": str(torch.__version__),
-        "environment": untrusted.numbers_of_environment(job),
     }
     if resume:
         restore(state, checkpoints, job_yaml, parallel, context)

@@ -193,12 +193,6 @@ def restore(
             known = "its precision and its random numbers would be others"
             do = f"resume it on {device}, or start a new run, with init= for its weights"
             raise CheckpointError("resume", path, said, known, do)
-        numbers = state.where.get("environment", {}).items()
-        if others := [key for key, number in numbers if then["environment"][key] != number]:
-            said = f"the environment gives {', '.join(others)} another value by now"
-            known = "the run cannot continue as another"
-            do = "set the variables as they were, or start a new run, with init= for its weights"
-            raise ConfigError("resume", path, said, known, do)
         state.restore(saved, parallel, context)
         state.origin += moved(then, state.where)
     except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:

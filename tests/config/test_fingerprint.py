@@ -76,22 +76,6 @@ def test_hosts_evaluate_what_refers_to_a_checkpoint_that_none_has_read_so_far(wo
     assert facts_of(as_yaml(job.config.frozen, job.choices), check=True).keys() == {"modules"}
 
 
-def test_hosts_compare_the_numbers_that_the_environment_gives_and_no_text(monkeypatch):
-    resolvers.register()
-    numbers = {"optimizer.lr": "LR", "epochs": "EPOCHS", "batch_size": "B"}
-    words = [f"{key}='${{oc.decode:${{oc.env:{name}}}}}'" for key, name in numbers.items()]
-    for name, value in (("LR", "0.1"), ("ROOT", "/a"), ("EPOCHS", "1"), ("B", "32")):
-        monkeypatch.setenv(name, value)
-    config = compose("train", flags_of([*words, "dataset.root=${oc.env:ROOT}"])).config
-    job = asked(config, config.hydra)
-    text = as_yaml(job.config.frozen, job.choices)
-    before = facts_of(text, check=True)
-    for name, value in (("LR", "1e-1"), ("ROOT", "/b"), ("EPOCHS", "2"), ("B", "64")):
-        monkeypatch.setenv(name, value)
-    now = facts_of(text, check=True)
-    assert [name for name in before if now[name] != before[name]] == ["values of batch_size"]
-
-
 def test_hosts_compare_the_modules_that_the_environment_names(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("NETS", "my_nets")

@@ -181,16 +181,6 @@ def test_a_command_that_is_started_again_stays_in_the_folder_that_it_was_given(
 # What a resumed run may be told
 
 
-def test_a_run_does_not_go_on_with_another_number_from_the_environment(shell):
-    numbers = {"max_steps": "STEPS", "optimizer.lr": "LR"}
-    job = [f"{key}='${{oc.decode:${{oc.env:{name}}}}}'" for key, name in numbers.items()]
-    shell.train(*JOB, *job, "hydra.run.dir=run", env={"LR": "0.1", "STEPS": "1"}, code=0)
-    done = shell.train(*job, "resume=run", env={"LR": "0.5", "STEPS": "2"}, code=2)
-    assert "the environment gives optimizer.lr another value by now; " in done.stderr
-    shell.train(*job, "resume=run", env={"LR": "1e-1", "STEPS": "2"}, code=0)
-    assert result(shell.folder / "run")["steps"] == 2
-
-
 def test_a_run_that_has_gone_further_than_is_asked_for_is_refused(shell, begun):
     run = copied(begun, "plain", shell.folder / "run")
     before = stored(run)
