@@ -90,7 +90,7 @@ class Study:
             self.finished = not self.cut_short
         finally:
             self._screen.close()
-            self.recording.shown = bool(self.recording.rounds)
+            self.recording.shown = len(self.recording.rounds) > 1  # one seed has no verdict
             self.recording.write()
 
     def _train(self) -> None:

@@ -17,8 +17,9 @@ write = StudyFolder.write
     ("commands", "looks"),
     [
         ([(2, 0), (2, 0)], 1),  # the second makes no run
-        ([(1, None), (2, None), (2, None)], 2),
-        ([(2, 0), (2, None)], 2),  # its budget ended the first
+        ([(1, None), (2, None), (2, None)], 1),  # one seed has no verdict
+        ([(2, None), (3, None), (3, None)], 2),
+        ([(2, 0), (2, None)], 1),  # its budget ended the first in its first round
     ],
 )
 def test_runs_that_are_made_after_scores_were_shown_are_for_another_look(made, commands, looks):
@@ -29,9 +30,9 @@ def test_runs_that_are_made_after_scores_were_shown_are_for_another_look(made, c
 
 def test_a_study_that_was_killed_while_it_ran_has_shown_nothing(made, monkeypatch):
     monkeypatch.setattr(StudyFolder, "write", lambda recording: recording.shown or write(recording))
-    made.study(seeds=range(2), budget=0).run()
+    made.study(seeds=range(2)).run()
     monkeypatch.undo()
-    made.study(seeds=range(2), resume=True).run()
+    made.study(seeds=range(3), resume=True).run()
     assert made.file()["looks"] == 1
 
 
