@@ -199,7 +199,7 @@ class Settled(_Job):
 
     @property
     def overrides_yaml(self) -> str:
-        """What a run that is resumed writes to .hydra/overrides.yaml."""
+        """What a run writes to .hydra/overrides.yaml."""
         return OmegaConf.to_yaml(self.overrides)
 
     @property

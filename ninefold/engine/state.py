@@ -38,7 +38,7 @@ class State:
     the inner clock in each epoch.
     origin: sentences about the weights that the run began with, on rank 0.
     examples: numbers of them, for training, validation and test.
-    names: of the classes, where the data says them.
+    names: of the classes, where the dataset or its keys say them.
     where: what it is computed by: strategy, processes, device, dtype and torch.
     """
 

@@ -17,7 +17,7 @@ from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure, Interrupted, Preempted, Refused
 from ninefold.launch import failures
 from ninefold.launch.failures import Raised
-from ninefold.launch.run_folder import record, stopped
+from ninefold.launch.run_folder import exclusive, record, stopped
 from ninefold.ranks import started_by, tell_agent
 from ninefold.result import Result
 
@@ -76,6 +76,8 @@ def run_job(
             shares_process=job.resolved["launch"]["inline"] and in_sweep,
             quiet=quiet,
         )
+        with exclusive(folder, rank=0, fresh=job.resume is None):
+            pass  # told before a process starts; the worker locks it for the run
         start(spec, job)
         return Outcome(0, result=None if job.evaluates else Result.read(folder))
     except KeyboardInterrupt:

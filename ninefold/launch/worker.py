@@ -118,8 +118,10 @@ def run_spec(spec: RunSpec, inline: bool = False, begin: Callable[[], None] = la
                 exclusive(spec.folder, rank, fresh=not spec.resume),
                 printing_to(file, inline) if spec.quiet else nullcontext(),
             ):
-                if rank == 0 and not spec.resume:
-                    spec.write_job()
+                if rank == 0:
+                    (spec.folder / "checkpoints" / NEW).unlink(missing_ok=True)  # of one killed
+                    if not spec.resume:
+                        spec.write_job()
                 begin()
                 function_of(spec.command)(spec, inline)
         except BaseException as error:
@@ -175,8 +177,7 @@ def stopping(spec: RunSpec, inline: bool) -> Iterator[Stop]:
     ranks = found(os.environ)
     notice = spec.folder / f".stop-{spec.started:.6f}"
     if ranks.rank == 0:
-        (spec.folder / "checkpoints" / NEW).unlink(missing_ok=True)  # of a launch that was killed
-        for path in spec.folder.glob(".stop-*"):  # of such a one, too
+        for path in spec.folder.glob(".stop-*"):  # of a launch that was killed
             if path != notice:
                 path.unlink(missing_ok=True)
     shared = 1 < ranks.world_size == ranks.local_world_size

@@ -39,11 +39,13 @@ def test_of_two_runs_in_a_folder_the_one_that_trains_has_written_its_job(tmp_pat
     assert overrides.read_text() == "- seed=0"
 
 
-def test_no_part_of_a_checkpoint_is_left_of_a_save_that_was_killed_once_a_run_begins(tmp_path):
+def test_no_part_of_a_save_that_was_killed_is_left_once_a_run_begins(tmp_path, monkeypatch):
     (new := tmp_path / "checkpoints" / NEW).parent.mkdir()
     new.touch()
-    with worker.stopping(RunSpec("train", "", tmp_path, started=0.0), inline=True):
-        assert not new.exists()
+    left: list[bool] = []
+    monkeypatch.setitem(worker.COMMANDS, "train", lambda spec, inline: left.append(new.exists()))
+    worker.run_spec(RunSpec("train", "", tmp_path, started=0.0, resume=True), inline=True)
+    assert left == [False]
 
 
 NCCL, CUDA = torch.distributed.DistBackendError, torch.AcceleratorError
