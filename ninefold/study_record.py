@@ -47,7 +47,7 @@ class StudyRecord:
         number of processes.
     planned_rounds: at most, according to the last command; 0: the sweep has no rounds.
     looks: how often scores are looked at: once more by each command that makes further runs after
-        they were shown. shown: whether a command has ended, and shown them, since the last run.
+        they were shown. shown: whether a command with two seeds or more ended since the last run.
     trust: whether it names what only trust=true uses of a study of others, see config.like.
     wall_seconds: that the study took, over all commands.
     timing: the complete timing rounds, numbered by themselves: see study.timing.

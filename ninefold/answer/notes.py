@@ -162,7 +162,7 @@ NOTES = (
         "experiment. A loss that returns a number for each example is averaged alike.",
     ),
     Note(lambda facts: _notes(facts, lambda note: note.startswith((ON_GPU, *SLOW)))),
-    Note(_devices, "Runs were made on different devices ({0}): what differs may be these."),
+    Note(_devices, "Runs used different devices ({0}), which may explain what differs."),
     # How the times were taken
     Note(_short_steps, "{0}. Longer steps, as of a larger batch, would make it one."),
     Note(

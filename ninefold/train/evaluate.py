@@ -206,7 +206,7 @@ class Restored:
         """Raise CheckpointError if the dataset's classes have other names, or another order."""
         found = {"checkpoint": self.names, "dataset": names}
         if all(found.values()) and (wrong := unlike_classes(found)):
-            do = "give it those; where only numbers count add dataset=OPTION dataset.classes=N"
+            do = "match them, or to ignore names add dataset=OPTION dataset.classes=N"
             raise CheckpointError("ckpt", self.path, *wrong, do)
 
     def require_finite(self) -> None:

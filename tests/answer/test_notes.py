@@ -61,7 +61,7 @@ EXAMPLES = {
     "During turns on a GPU: other programs computed there.": of_runs(
         notes=[f"{ON_GPU}other programs computed there."]
     ),
-    "Runs were made on different devices": of_runs(devices=GPU),
+    "Runs used different devices": of_runs(devices=GPU),
     "dp, fp32 repeats the work of none and is no A/A control here": lambda: evidence(
         [replace(run, devices=GPU) for run in runs_of({NONE: 5.0, DP: 5.5}, steps=10**4)]
     ),

@@ -101,7 +101,7 @@ def gather_recording(folder: Path, own: bool = False) -> Recording | None:
     if not results:
         return None
     environments = [_environment(result) for result in results]
-    # What runs are called by is published: a host that is called so too takes no name from them.
+    # Names of models and the like are published, even where a host has the same name.
     names = {"cpu", *(str(result.get(name)) for result in results for name in NAMES)}
     scrubber = Scrubber(
         hostnames={
