@@ -90,7 +90,7 @@ def is_unfinished(sweep: StudyRecord, runs: Sequence[Run]) -> bool:
         or ("score" in sweep.asked and bool(timing) and not rounds)
         or ("time" in sweep.asked and bool(rounds) and not timing)
         or any(len(entry.runs) < len(sweep.planned_cells) for entry in planned)
-        or any(run.folder in names and run.status in STOPPED for run in runs)
+        or bool(names - {run.folder for run in runs if run.status not in STOPPED})
     )
 
 

@@ -68,12 +68,13 @@ class Asked(_Job):
     """The job that a command asks for, as composed: nothing of it is checked.
 
     of_command: the keys that no run has, such as `study` and `trust`.
-    in_sweep: whether it is a run of a sweep.
+    in_sweep: whether it is a run of a sweep. names_folder: whether it sets hydra.run.dir.
     """
 
     of_command: Tree
     evaluates: bool
     in_sweep: bool
+    names_folder: bool
 
     @property
     def variant(self) -> list[str]:
@@ -263,6 +264,7 @@ def asked(composed: DictConfig, hydra: HydraConf) -> Asked:
         of_command=of_command,
         evaluates=evaluates,
         in_sweep=in_sweep,
+        names_folder="hydra.run.dir" in map(key_of, hydra.overrides.hydra),
     )
 
 

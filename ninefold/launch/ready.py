@@ -71,8 +71,8 @@ def _taken_up_again(asked: Asked, folder: Path) -> Asked:
     restarted = found(os.environ).attempt > 0
     if not restarted and not slurm.restarts(os.environ):
         return asked
-    if not has_checkpoint(folder):  # a folder that is there was named, or the command made it
-        return replace(asked, resume=AUTO) if restarted and not folder.exists() else asked
+    if not has_checkpoint(folder):
+        return replace(asked, resume=AUTO) if restarted and not asked.names_folder else asked
     print(f"the job was {'restarted' if restarted else 'requeued'}: resuming {folder}", flush=True)
     return replace(asked, resume=str(folder))
 

@@ -150,32 +150,34 @@ def test_a_job_that_slurm_requeued_goes_on_in_its_folder(shell, begun):
 
 
 RESTARTED, REQUEUED = "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"
+NAMED = "hydra.run.dir=given"  # else each start has a folder of its own
 
 
 @pytest.mark.parametrize(
     ("variable", "words", "state", "resumed"),
     [
-        (RESTARTED, [], "killed before its first save", None),
-        (RESTARTED, [], "ended", "given"),
-        (RESTARTED, [], "not there", "beside"),  # each start has a folder of its own
-        (RESTARTED, ["resume=auto"], "ended", "given"),
-        (REQUEUED, [], "killed before its first save", None),
-        (REQUEUED, ["resume=auto"], "ended", "given"),
-        (REQUEUED, ["resume=auto"], "not there", "beside"),
+        (RESTARTED, [NAMED], "killed before its first save", None),
+        (RESTARTED, [NAMED], "ended", "given"),
+        (RESTARTED, [NAMED], "not there", None),
+        (RESTARTED, [], "killed before its first save", "beside"),
+        (RESTARTED, [NAMED, "resume=auto"], "ended", "given"),
+        (REQUEUED, [NAMED], "killed before its first save", None),
+        (REQUEUED, [NAMED, "resume=auto"], "ended", "given"),
+        (REQUEUED, [NAMED, "resume=auto"], "not there", "beside"),
     ],
 )
 def test_a_command_that_is_started_again_stays_in_the_folder_that_it_was_given(
     begun, tmp_path, monkeypatch, variable, words, state, resumed
 ):
     monkeypatch.setenv(variable, "1")
-    interrupted(copied(begun, "plain", tmp_path / "beside"))
+    monkeypatch.chdir(tmp_path)
+    interrupted(copied(begun, "plain", Path("beside")))
     if state == "ended":
-        copied(begun, "plain", tmp_path / "given")
+        copied(begun, "plain", Path("given"))
     elif state != "not there":
-        (tmp_path / "given").mkdir()
+        Path("given").mkdir()
     config = composed([*JOB, *BEGUN["plain"], *words, "launch.inline=true"], "")
-    found = ready(asked(config, config.hydra), tmp_path / "given").resume
-    assert found == (resumed and str(tmp_path / resumed))
+    assert ready(asked(config, config.hydra), Path("given")).resume == resumed
 
 
 # What a resumed run may be told

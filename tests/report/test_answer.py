@@ -711,7 +711,8 @@ def test_a_study_is_unfinished_until_each_round_has_each_run_and_each_run_its_en
     ]
     assert not is_unfinished(StudyRecord.of(done), runs)
     assert not is_unfinished(EMPTY, runs)
-    assert is_unfinished(StudyRecord.of(done), [Run(folder="a", status="unfinished")])
+    assert is_unfinished(StudyRecord.of(done), [Run(folder="b", status="unfinished"), runs[0]])
+    assert is_unfinished(StudyRecord.of(done), runs[:1])  # the folder of b is not yet written
     assert is_unfinished(StudyRecord.of({**done, "rounds": [entry(0, ["a"])]}), runs)
     assert is_unfinished(StudyRecord.of({**done, "planned_rounds": 2}), runs)
     no_longer_planned = {**done, "rounds": [*done["rounds"], entry(1, ["c"])]}
