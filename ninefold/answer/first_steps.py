@@ -30,10 +30,11 @@ class Tolerance:
 
 
 # On a CPU, ConvNet in two processes and fp32 is off by at most 6e-8 in its first loss and by 4e-13
-# in cosine; in bfloat16 by 9e-5 and 1e-3, ResNet-18 by 3e-3 and 0.055. Other examples give a cosine
-# of about 0, batch norm over half of a batch one of 0.5.
+# in cosine. Other examples give a cosine of about 0, batch norm over half of a batch one of 0.5. In
+# bfloat16 ConvNet is off by 9e-5 and 1e-3, ResNet-18 by 4e-3 and 0.07, ResNet-50 by 3e-2 and 0.87
+# (in float16 by 4e-3 and 0.26): the direction tells nothing there.
 ROUNDING = Tolerance(loss=1e-5, cosine=1e-6, ratio=1e-3, flushed=1e-4)
-SHORT = Tolerance(loss=1e-2, cosine=0.2, ratio=5e-2, flushed=1e-2)  # 16 bits, or TF32
+SHORT = Tolerance(loss=5e-2, cosine=1.0, ratio=0.15, flushed=1e-2)  # 16 bits, or TF32
 
 
 SAME_SIZE = 1.3  # times: two updates by other gradients that no learning rate tells apart
@@ -92,7 +93,13 @@ def _by_design(run: Run, first: Row) -> bool:
     """
     update = first.update_ratio
     fine = update is not None and _off(update) <= math.log(SAME_SIZE)
+    fine = fine and not _underflows(first, SHORT)
     return first.batch_norm and max(run.replicas or 1, run.chunks or 1) > 1 and fine
+
+
+def _underflows(first: Row, allowed: Tolerance) -> bool:
+    loss = math.inf if first.loss_deviation is None else first.loss_deviation
+    return (first.flushed or 0.0) > allowed.flushed and loss <= allowed.loss
 
 
 def _judge(run: Run, first: Row) -> tuple[str, str]:
@@ -103,6 +110,8 @@ def _judge(run: Run, first: Row) -> tuple[str, str]:
         return SAME, "Loss, gradient and update of the first step differ by no more than rounding."
     short = run.dtype in ("float16", "bfloat16")
     wrong = _wrong(run, first, SHORT if short or run.tf32 or run.tf32_convolutions else ROUNDING)
+    if wrong is None and _by_design(run, first):  # more than it, which rounding might hide
+        wrong = _wrong(run, first, ROUNDING)
     if wrong:
         return OTHER, wrong
     precision = run.dtype if short else "TF32"
@@ -113,16 +122,16 @@ def _wrong(run: Run, first: Row, allowed: Tolerance) -> str | None:
     """Return what is wrong with a run, in one sentence, by its first step; None if nothing is."""
     if (first.weights or 0.0) > allowed.loss:
         return "It starts from other weights, so that nothing else of it can be compared."
-    loss, cosine, flushed = first.loss_deviation, first.cosine, first.flushed
+    loss, cosine = first.loss_deviation, first.cosine
     if loss is None:
         return "Its loss at the first step is not finite."
     if cosine is None:
         return "Its gradient at the first step is zero or not finite."
     elsewhere = 1 - cosine > allowed.cosine
-    if flushed is not None and flushed > allowed.flushed and loss <= allowed.loss:
+    if _underflows(first, allowed):
         return (
-            f"{flushed:.1%} of its gradient is zero where none, fp32's is not: it underflows in "
-            f"{run.dtype}."
+            f"{first.flushed or 0.0:.1%} of its gradient is zero where none, fp32's is not: it "
+            f"underflows in {run.dtype}."
         )
     gradient, update = first.gradient_ratio, first.update_ratio
     sized = any(of is not None and _off(of) > allowed.ratio for of in (gradient, update))

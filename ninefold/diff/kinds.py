@@ -9,6 +9,7 @@ from typing import Any
 from ninefold.diff.compare import (
     EXACT,
     LIMITS,
+    MORE_ZEROS,
     OPTIONS,
     PHASES,
     SCALE,
@@ -19,6 +20,7 @@ from ninefold.diff.compare import (
     differences,
     examples,
     factor,
+    flushed,
     is_near,
     parts,
     shape,
@@ -29,7 +31,6 @@ from ninefold.diff.compare import (
 from ninefold.numbers import counted
 
 AGREED = 1e-6  # gradients of two ranks that are averaged
-MORE_ZEROS = 0.05  # share of a gradient that is zero in one alone: it has underflowed
 ALIKE = 0.9  # share of examples that two steps have in common if they have the same ones
 SHOWN = 3  # examples
 OUTPUTS = "all compared outputs"
@@ -70,7 +71,7 @@ def sentence(parting: Divergence, also: Iterable[Told]) -> Told:
         kind, said = "rounding", f"{far}: rounding has grown, and no place can be told"
     if parting.steps > 1:
         exactly = parting.inexact is None or parting.inexact[0] >= parting.step
-        how = "bit for bit" if exactly else f"but for rounding ({parting.worst:.0e} at most)"
+        how = "bit for bit" if exactly else f"but for rounding ({most(parting)})"
         if not exactly and not parting.worst and parting.harmless:
             how = f"but for {where(parting, parting.harmless)}"
         until = f"Equal {how} up to step {parting.step - 1}. "
@@ -88,8 +89,13 @@ def nothing(parting: Divergence) -> Told:
     if parting.inexact is None or parting.worst <= EXACT:
         return "rounding" if parting.inexact else "equal", f"{text}: bit for bit{harmless}."
     step, each = parting.inexact
-    since = f"{parting.worst:.0e} at most; from step {step}, {where(parting, each)} on"
+    since = f"{most(parting)}; from step {step}, {where(parting, each)} on"
     return "rounding", f"{text} but by rounding ({since}){harmless}."
+
+
+def most(parting: Divergence) -> str:
+    """How far rounding goes."""
+    return f"{parting.worst:.0e} at most" + ", in gradients" * (parting.kinks == parting.worst > 0)
 
 
 def beside(parting: Divergence) -> Iterator[Told]:
@@ -327,9 +333,7 @@ def of_gradients(parting: Divergence, each: Difference) -> Told:
     """What a loss or gradients that differ mean."""
     mine, theirs = parting.entries("grad")
     keys = [key for key in mine if key in theirs]
-    shares = [(theirs[key].zeros / theirs[key].n - mine[key].zeros / mine[key].n, key)
-              for key in keys if mine[key].n == theirs[key].n > 0]  # fmt: skip
-    more, key = max(shares, key=lambda share: abs(share[0]), default=(0.0, ""))
+    more, key = flushed(mine, theirs)
     dtypes = {of.dtype for other in parting.last if (of := other.other if more > 0 else other.one)}
     scaled = SCALE in table(parting.ranks[more > 0])
     if abs(more) > MORE_ZEROS and "float16" in dtypes and not scaled:  # small ones are zero in it

@@ -59,6 +59,20 @@ def test_entries_add_up_over_examples_and_are_apart_by_the_error_of_elements(ent
     assert distance(entry(whole), entry(whole.clone().fill_(torch.nan))) == float("inf")
 
 
+@pytest.mark.gpu
+def test_an_output_of_a_gpu_may_be_rounded_to_tf32_unless_both_settings_deny_it(entry) -> None:
+    ones = torch.ones(4, 4, device="cuda")
+    settings: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
+    before = [each.fp32_precision for each in settings]
+    for precisions, dtype in ((("ieee", "tf32"), "TF32"), (("ieee", "ieee"), "float32")):
+        for each, precision in zip(settings, precisions, strict=True):
+            each.fp32_precision = precision
+        assert entry(ones).dtype == dtype
+    for each, precision in zip(settings, before, strict=True):
+        each.fp32_precision = precision
+    assert entry(ones.cpu()).dtype == "float32"
+
+
 def training(name: str, *steps: dict[str, float], dtype: str = "float32") -> Training:
     """Steps of numbers, by phase and name: `grad a`. zeros: the share of each that is zero."""
     nothing = {
@@ -119,6 +133,24 @@ def test_rounding_hides_what_it_may_have_grown_to_and_no_mistake_that_is_larger(
     assert (found["kind"], found["step"]) == ("function", 2)
 
 
+def test_rounding_to_16_bits_may_turn_gradients_in_step_1_and_explains_what_follows() -> None:
+    def steps(name: str, *gradients: float, moved: float = 1.0, dtype="bfloat16") -> Training:
+        equal = {"output x": 1.0, "loss loss": 1.0}
+        first = {**equal, **{f"grad {w}": x for w, x in zip("abc", gradients, strict=True)}}
+        return training(name, first, {**equal, "param a": moved, "grad a": moved}, dtype=dtype)
+
+    one = steps("A", 1.0, 1.0, 1.0)
+    found = answer(find(one, steps("B", 1.6, 0.8, 0.1, moved=3.0)))
+    assert found["kind"] == "rounding"
+    assert found["text"].startswith("Equal but for rounding (5e-01 at most, in gradients) up to ")
+    # one factor, another size, a gradient that vanishes
+    for others in ((1.1, 1.1, 1.1), (1.6, 1.2, 0.8), (1.6, 0.8, 0.0)):
+        assert answer(find(one, steps("B", *others)))["step"] == 1
+    one, other = (steps(name, *of, dtype="float32")
+                  for name, of in (("A", (1.0, 1.0, 1.0)), ("B", (1.1, 0.9, 1.0))))  # fmt: skip
+    assert answer(find(one, other))["kind"] == "function"
+
+
 def test_gradients_that_were_let_go_are_told_where_weights_part_after_them() -> None:
     def steps(name: str, bend: float, weight: float) -> Training:
         equal = {"loss loss": 1.0, "grad b": 1.0}
@@ -128,7 +160,7 @@ def test_gradients_that_were_let_go_are_told_where_weights_part_after_them() -> 
 
     found = answer(find(steps("A", 1.0, 1.0), steps("B", 1.02, 1.04)))
     assert found["kind"] == "step"
-    assert found["text"].startswith("Equal but for rounding (1e-02 at most) up to step 3. ")
+    assert found["text"].startswith("Equal but for rounding (1e-02 at most, in gradients) up to ")
     assert found["text"].endswith(", and before it gradients by at most 1.4 %.")
 
 

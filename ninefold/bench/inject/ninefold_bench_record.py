@@ -277,6 +277,8 @@ class Recorder:
             each = rows(plain) if by_example else plain.reshape(1, -1)
             own, found = measure(each, self.numbers(each.device))
             dtype = str(plain.dtype)[len("torch.") :]
+            if phase == "output" and plain.is_cuda and dtype == "float32" and may_be_tf32():
+                dtype = "TF32"
         self.entries.append([phase, name, dtype, len(own), found])
         return own
 
@@ -552,6 +554,15 @@ def readable(tensor, whole=False):
     tensor = tensor.to_dense() if tensor.layout is not torch.strided else tensor
     tensor = tensor.dequantize() if tensor.is_quantized else tensor
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def may_be_tf32():
+    """Whether a GPU may round what it multiplies in float32 to TF32."""
+    backends = sys.modules["torch"].backends
+    products, convolutions = backends.cuda.matmul, getattr(backends.cudnn, "conv", None)
+    if convolutions is None:  # torch before 2.9
+        return products.allow_tf32 or backends.cudnn.allow_tf32
+    return "tf32" in (products.fp32_precision, convolutions.fp32_precision)
 
 
 def rows(tensor):
