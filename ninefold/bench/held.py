@@ -204,7 +204,7 @@ class HeldCommand:
                 connection = Connection(self._listener.accept()[0])
                 try:
                     hello = connection.receive(HELLO_SECONDS, Hello)
-                except (EOFError, OSError, msgspec.DecodeError):
+                except (EOFError, OSError):
                     continue
                 rank = hello["rank"]
                 copies = (self.command.processes or 1) > 1 and hello["world"] == 1
@@ -242,7 +242,7 @@ class HeldCommand:
             raise self.command.failure(
                 f"what it says of its steps cannot be used ({error})",
                 "steps take time, by time.perf_counter",
-                "leave that and the socket of NINEFOLD_BENCH as they are",
+                "leave that as it is",
             ) from error
         return answers
 
