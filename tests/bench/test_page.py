@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from ninefold.bench.__main__ import parser
 from tests.bench.toy import ROOT
 
 OUTPUT = re.compile(r"^```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -15,13 +14,6 @@ def rows(page: str) -> list[list[tuple[str, str]]]:
     """The tables in outputs: in each row the name and the command."""
     lines = [re.findall(r"^(.*\S)  +(\S.*)$", text, re.MULTILINE) for text in OUTPUT.findall(page)]
     return [[(row.split(" ")[0], command) for row, command in table] for table in lines]
-
-
-def test_every_option_has_a_sentence():
-    options = [each for each in parser()._actions if each.option_strings and each.dest != "help"]
-    assert len(options) > 20
-    for option in options:
-        assert len(str(option.help).split()) > 3, option.option_strings
 
 
 @pytest.mark.slow
