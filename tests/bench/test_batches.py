@@ -13,11 +13,11 @@ from torch.optim import LBFGS
 
 from ninefold.bench.batches import factors, sentences, taken, times_as_many
 from ninefold.bench.command import Command
-from ninefold.bench.measurements import Measurements
 from ninefold.bench.messages import Batch
 from ninefold.bench.notes import compared
 from ninefold.bench.summary import Summary
 from ninefold.errors import ConfigError
+from tests.answer.screens import found
 from tests.bench.test_same import training
 from tests.bench.test_strategies import BY_DDP, rank
 
@@ -300,36 +300,24 @@ def test_where_batches_differ_by_what_is_not_known_there_is_no_speedup(
     assert factors([A, B], {"A": [rank(1)], "B": BY_DDP}, {"A": SIXTEEN, "B": SIXTY_FOUR})
 
 
-def rounds(number: int, **seconds: float) -> Measurements:
-    """A bench of so many rounds of commands whose steps take so many seconds."""
-    found = Measurements([A, B], ends={number: 1.0})
-    for each in range(number):
-        for turn in range(8):
-            for name, of in seconds.items():
-                noise = 1 + 0.002 * ((5 * turn + each) % 3)
-                found.log.add(name, each, seconds=of * noise, steps=1)
-    return found
-
-
 @pytest.mark.parametrize("number", [1, 2])
 def test_what_too_few_rounds_show_is_neither_an_interval_nor_a_verdict(number: int) -> None:
-    summary = Summary(rounds(number, A=0.2, B=0.1))
-    assert summary.table()[2][2:5] == ("2.000", "", "too few rounds")
+    summary = Summary(found({"A": 0.2, "B": 0.1}, rounds=number))
+    assert "too few rounds" in summary.table()[2]
     (pair,) = summary.data(0)["pairs"]
     assert (pair["low"], pair["high"], pair["verdict"]) == (None, None, "too few rounds")
 
 
 def test_the_same_data_in_another_form_are_as_many_examples_a_second() -> None:
-    found = rounds(3, A=0.1, B=0.1)
-    found.batches.update({"A": taken([[([16], 640)] * 4]), "B": taken([[([640], 640)] * 4])})
-    header, *rows = Summary(found).table()
-    assert header[1] == "examples/s"
-    assert rows[0][1] == rows[1][1]
+    made = found({"A": 0.1, "B": 0.1})
+    rates = [row[1] for row in Summary(made).table()]
+    made.batches["B"] = taken([[([640], 640)] * 4])
+    assert [row[1] for row in Summary(made).table()] == rates
 
 
 def test_only_what_can_compute_the_same_is_held_against_it() -> None:
-    found = rounds(3, A=0.2, B=0.1)
-    found.recorded.update({name: training(name, 1, 2) for name in "AB"})
-    assert compared(found).keys() == {"B"}
-    found.examples.update({"A": 1.0, "B": 4.0})
-    assert compared(found) == {}
+    made = found({"A": 0.2, "B": 0.1})
+    made.recorded.update({name: training(name, 1, 2) for name in "AB"})
+    assert compared(made).keys() == {"B"}
+    made.examples.update({"A": 1.0, "B": 4.0})
+    assert compared(made) == {}
