@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -231,7 +231,7 @@ class Bench(Entries):
                 for name in at_once:
                     alive.append(Alive(self, commands[name], number, self._keep))
                 started = alive[-len(at_once) :]
-                self._await(started, [each.name for each in alive])
+                self._await(started)
                 started = [each for each in started if each.name not in self.failed]
                 self.note_arrival(started)
                 for each in started:
@@ -283,12 +283,12 @@ class Bench(Entries):
     def require_effect(self, each: Alive) -> None:
         """Raise ConfigError unless a command does what it was started to do; here all do."""
 
-    def _await(self, started: Sequence[Alive], names: Sequence[str]) -> None:
-        """Wait until commands stand behind their first step. names: of all that have started.
+    def _await(self, started: Sequence[Alive]) -> None:
+        """Wait until commands stand behind their first step.
 
         On a GPU one at a time takes it: libraries choose kernels there, by time and free memory.
         """
-        waiting = {each.name: each for each in started}
+        waiting, measured = {each.name: each for each in started}, self.measured
 
         def arrived() -> bool:
             for each in [*waiting.values()]:
@@ -297,7 +297,10 @@ class Bench(Entries):
                     if not each.arrived(not any(other.at_gpu for other in others)):
                         continue
                 del waiting[each.name]
-            self._shows_starts(names, waiting.keys())
+            if not measured.rounds:
+                starts = f"{', '.join(waiting)} start{'s' * (len(waiting) == 1)}"
+                self.screen.shows(starts if waiting else "warming up")
+            self.screen.tick()
             return not waiting
 
         poll_until(arrived, interval=LOOK_SECONDS)
@@ -338,15 +341,6 @@ class Bench(Entries):
             measured.on_gpu.update(clock_limits(gpus))
             own = {pid for each in self._tournament.alive.values() for pid in each.processes}
             measured.on_gpu[BESIDE] += others_on_gpus(taken.begin, own.__contains__)
-
-    def _shows_starts(self, names: Sequence[str], waiting: Set[str]) -> None:
-        """Show who has reached its first step."""
-        stand = [name for name in names if name not in waiting]
-        said = f"{', '.join(stand)} stand{'s' * (len(stand) == 1)}; " if stand else ""
-        starts = f"{', '.join(sorted(waiting))} start{'s' * (len(waiting) == 1)}"
-        if not self.measured.rounds:
-            self.screen.shows(f"{said}{starts}" if waiting else f"{said}warming up")
-        self.screen.tick()
 
     def _shows_estimate(self, pairs: Sequence[Pair]) -> None:
         """Show how many rounds there were, and how each command compares with the first so far."""
