@@ -177,13 +177,6 @@ def test_a_terminal_shows_who_has_started_and_what_is_known_so_far(scripts):
 
 
 @pytest.mark.slow
-def test_an_undecided_gate_has_a_code_of_its_own(scripts):
-    done = scripts.run(*QUICK, "--max-slowdown=0.001%", FAST, FAST, code=9)
-    assert "error: max-slowdown=0.001%: not decided after " in done.stderr
-    assert done.stdout.startswith("Gate undecided: ")
-
-
-@pytest.mark.slow
 def test_a_bench_ends_after_its_first_round_where_three_would_not_fit_with_their_starts(scripts):
     (scripts.folder / "late.py").write_text(f"import time\n\ntime.sleep(7)\n{TRAIN}")
     late = f"{sys.executable} late.py 0.003"

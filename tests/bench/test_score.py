@@ -264,6 +264,15 @@ def train(model, optimizer):
 """
 
 
+def in_bf16(shell: Shell, text: str) -> str:
+    """What a whole run of a script prints that is to compute in bf16."""
+    (shell.folder / "script.py").write_text(text)
+    command = Command(f"{sys.executable} script.py", "A", folder=shell.folder)
+    [lower] = in_precisions(command, ["bf16"])
+    run_whole(lower, 0, shell.folder, seeds_of(lower, 0))
+    return lower.log(shell.folder, 0).read_text()
+
+
 @pytest.mark.parametrize(
     "loop",
     ["for _ in range(3): train(*made())", "for pair in [made() for _ in range(3)]: train(*pair)"],
@@ -271,11 +280,7 @@ def train(model, optimizer):
 def test_each_network_of_a_whole_run_computes_in_the_precision_that_is_asked_for(
     shell: Shell, loop: str
 ) -> None:
-    (shell.folder / "folds.py").write_text(FOLDS + loop)
-    command = Command(f"{sys.executable} folds.py", "A", folder=shell.folder)
-    [lower] = in_precisions(command, ["bf16"])
-    run_whole(lower, 0, shell.folder, seeds_of(lower, 0))
-    printed = lower.log(shell.folder, 0).read_text()
+    printed = in_bf16(shell, FOLDS + loop)
     assert re.findall(r"torch\.\w+", printed) == 6 * ["torch.bfloat16"], printed
 
 
@@ -297,11 +302,7 @@ print("score", float(best(x) - torch.load("best.pt", weights_only=False)(x)), fl
 
 
 def test_a_copy_of_a_network_in_another_precision_has_weights_of_its_own(shell: Shell) -> None:
-    (shell.folder / "copies.py").write_text(COPIES)
-    command = Command(f"{sys.executable} copies.py", "A", folder=shell.folder)
-    [lower] = in_precisions(command, ["bf16"])
-    run_whole(lower, 0, shell.folder, seeds_of(lower, 0))
-    printed = lower.log(shell.folder, 0).read_text()
+    printed = in_bf16(shell, COPIES)
     apart, of_best = map(float, re.findall(r"score (\S+) (\S+)", printed)[0])
     assert of_best != 0.0
     assert abs(apart) < 0.1 * abs(of_best)
