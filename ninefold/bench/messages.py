@@ -26,14 +26,14 @@ class Precision(TypedDict):
     called: bool
 
 
-class Script(TypedDict):
+class Script(Precision):
     """What a script has of what may make it faster, as its first step shows.
 
     loader, optimizer, network: FILE:LINE where they are made or first called, several with commas;
     None: in a package. workers: of the loader that it reads; iterable: whether that has an
     IterableDataset. threads: that compute. fused: whether its optimizers are; None: no one could
     be. convolutions, compiled: whether it has them. cuda: whether it uses a GPU. world: processes
-    that train together. computes, framework: as of Precision.
+    that train together.
     """
 
     loader: str | None
@@ -47,8 +47,6 @@ class Script(TypedDict):
     iterable: bool
     cuda: bool
     world: int
-    computes: str | None
-    framework: str | None
 
 
 class Hello(TypedDict):
