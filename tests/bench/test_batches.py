@@ -200,52 +200,37 @@ def test_what_most_steps_take_is_what_a_step_takes(counts: list[int], usual: int
     assert (found.examples if found else ()) == ((usual,) if usual else ())
 
 
-def as_seen(layer: int | tuple[int, int]) -> Batch:
-    """What a network got in a step: so many examples of ten values, or as given."""
-    examples, elements = layer if isinstance(layer, tuple) else (layer, 10 * layer)
-    return [examples], elements
-
-
-@pytest.mark.parametrize(
-    ("one", "ranks", "times"),
-    [
-        (64, (64, 64), 2.0),
-        (64, (32, 32), 1.0),
-        (65, (33, 32), 1.0),
-        ((12, 12 * 64), ((12, 12 * 64), (12, 12 * 64)), 2.0),  # positions first
-        ((12, 12 * 64), ((12, 12 * 32), (12, 12 * 32)), 1.0),
-        ((4096, 4096 * 8), ((16, 128 * 8 * 16), (16, 128 * 8 * 16)), 1.0),  # all words in one row
-    ],
-)
-def test_examples_of_a_step_are_those_of_all_ranks(
-    one: Any, ranks: tuple[Any, Any], times: float
-) -> None:
-    alone, both = taken([[as_seen(one)] * 4]), taken([[as_seen(each)] * 4 for each in ranks])
-    assert alone is not None
-    assert both is not None
-    assert times_as_many(both, alone) == times
+def steady(examples: int, elements: int) -> list[Batch]:
+    """What a network gets in four steps that take as many examples."""
+    return [([examples], elements)] * 4
 
 
 def varying(*counts: int) -> list[Batch]:
-    return [as_seen(count) for count in counts]
+    return [([count], 10 * count) for count in counts]
 
 
 @pytest.mark.parametrize(
-    ("own", "first", "ratio"),
+    ("ranks", "first", "ratio"),
     [
-        (varying(1013, 998, 1042), varying(1001, 1030, 987), 1.0),
-        (varying(4013, 3998, 4042), varying(1001, 1030, 987), "they vary from step to step, as"),
-        ([([64, 192], 900)] * 3, [([16, 48], 225)] * 3, 4.0),
-        ([([192, 352], 900)] * 3, [([64, 96], 300)] * 3, "its networks get 192 and 352, those of"),
-        ([([32, 64], 900)] * 3, [([32], 300)] * 3, 1.0),
-        ([([16, 64], 900)] * 3, [([64], 300)] * 3, "its networks get 16 and 64, those of"),
-        ([([64, 64], 900)] * 3, [([32], 300)] * 3, 2.0),
+        ([steady(64, 640)] * 2, steady(64, 640), 2.0),
+        ([steady(32, 320)] * 2, steady(64, 640), 1.0),
+        ([steady(33, 330), steady(32, 320)], steady(65, 650), 1.0),
+        ([steady(12, 768)] * 2, steady(12, 768), 2.0),  # positions first
+        ([steady(12, 384)] * 2, steady(12, 768), 1.0),
+        ([steady(16, 16384)] * 2, steady(4096, 32768), 1.0),  # all words in one row
+        ([varying(1013, 998, 1042)], varying(1001, 1030, 987), 1.0),
+        ([varying(4013, 3998, 4042)], varying(1001, 1030, 987), "they vary from step to step, as"),
+        ([[([64, 192], 900)] * 3], [([16, 48], 225)] * 3, 4.0),
+        ([[([192, 352], 900)] * 3], [([64, 96], 300)] * 3, "its networks get 192 and 352, those"),
+        ([[([32, 64], 900)] * 3], [([32], 300)] * 3, 1.0),
+        ([[([16, 64], 900)] * 3], [([64], 300)] * 3, "its networks get 16 and 64, those of"),
+        ([[([64, 64], 900)] * 3], [([32], 300)] * 3, 2.0),
     ],
 )
-def test_numbers_that_chance_or_several_networks_change_are_no_other_batch_size(
-    own: list[Batch], first: list[Batch], ratio: float | str
+def test_examples_are_those_of_all_ranks_and_compared_where_neither_chance_nor_a_network_differs(
+    ranks: list[list[Batch]], first: list[Batch], ratio: float | str
 ) -> None:
-    one, other = taken([own]), taken([first])
+    one, other = taken(ranks), taken([first])
     assert one is not None
     assert other is not None
     found = times_as_many(one, other)
