@@ -104,7 +104,6 @@ def script(**named: object) -> Script:
     ("change", "has", "why"),
     [
         ("workers=2", {"workers": 2}, "already there"),
-        ("workers=2", {"workers": 1}, None),
         ("workers=2", {"workers": 4}, None),
         ("workers=0", {"workers": 4}, None),
         ("workers=0", {}, "already there"),
@@ -119,7 +118,6 @@ def script(**named: object) -> Script:
         ("fused", {"fused": None}, "no optimizer of PyTorch that can be"),
         ("compile", {"compiled": True}, "already there"),
         ("workers=2", {}, None),
-        ("threads=1", {}, None),
         ("bf16", {"cuda": True}, None),
         ("compile", {}, None),
     ],

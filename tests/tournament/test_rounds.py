@@ -20,7 +20,7 @@ from ninefold.tournament.rounds import BUDGET, DECIDED, Tournament
 
 
 class Timed(Entries):
-    """Two contestants whose turn takes half a second, on a clock that only they move.
+    """Contestants whose turn takes half a second, on a clock that only they move.
 
     at_first: seconds of a step of their first warm-up. started: who was started in each round.
     """
@@ -124,11 +124,10 @@ def test_a_first_warm_up_that_was_disturbed_does_not_end_a_comparison() -> None:
     assert made.ended == DECIDED
 
 
-class Machine(Entries):
+class Machine(Timed):
     """Commands with steps of so many seconds; one has eight workers, and warms up longer.
 
-    turns: all that were taken, by round: who, how many steps it had taken, and the turn. starts:
-    who was started, in each round.
+    turns: all that were taken, by round: who, how many steps it had taken, and the turn.
     """
 
     names = "a", "b", "c"
@@ -140,8 +139,8 @@ class Machine(Entries):
         elapsed: float = 0.0,
         seed: str | None = None,
     ) -> None:
-        self.done, self.now = done, 0.0
-        self.turns, self.starts = list[list[tuple[str, int, Turn]]](), list[list[str]]()
+        super().__init__(done)
+        self.turns = list[list[tuple[str, int, Turn]]]()
         self.made = Tournament(
             self, budget or budget_of(120), lambda: Look(False), seed, elapsed,
             clock=lambda: self.now,
@@ -151,11 +150,8 @@ class Machine(Entries):
     def start(self, left: Sequence[str], number: int) -> Sequence[Contestant]:
         self.now += 4.0
         self.turns.append([])
-        self.starts.append([*left])
+        self.started.append([*left])
         return [Command(name, self) for name in left]
-
-    def round_ended(self, number: int) -> None:
-        self.done += 1
 
     def orders(self, number: int) -> list[list[str]]:
         """Who took the first, the second ... turn of a round."""
@@ -252,12 +248,12 @@ def test_each_second_round_and_each_second_turn_have_the_orders_before_reversed(
         if number % 2:
             shared = zip(orders, made.orders(number - 1), strict=False)
             assert all(now == then[::-1] for now, then in shared)
-            assert made.starts[number] == made.starts[number - 1][::-1]
+            assert made.started[number] == made.started[number - 1][::-1]
 
 
 def test_two_comparisons_have_other_orders_and_each_tells_its_seed() -> None:
     made = [Machine() for _ in range(4)]
-    assert len({str(each.starts) for each in made}) > 1
+    assert len({str(each.started) for each in made}) > 1
     assert len({each.made.seed for each in made}) == len(made)
 
 
