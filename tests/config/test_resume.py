@@ -18,7 +18,6 @@ from ninefold.config.composition import compose, flags_of
 from ninefold.config.job import asked, check
 from ninefold.config.like import expanded
 from ninefold.config.schema import is_any_of
-from ninefold.config.untrusted import for_evaluation
 from ninefold.errors import CheckpointError
 from ninefold.launch.command import composed
 from ninefold.launch.ready import ready
@@ -368,29 +367,19 @@ def test_what_ended_is_not_unfinished_and_the_newest_comes_first(tmp_path):
     assert [folder.name for folder in found] == ["a", "d", "e", "f"]
 
 
-# Runs of an earlier version
-
-EARLIER = Path(__file__).with_name("run_at_8e61ded.yaml")
-
-
 def test_a_run_of_an_earlier_version_is_refused_by_its_keys_with_a_way_on(begun, tmp_path, capsys):
     run = copied(begun, "plain", tmp_path / "run")
     interrupted(run)
-    shutil.copy(EARLIER, run / "config.yaml")
+    job = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(job.replace("\nlaunch:", "\nlaunch:\n  dry: false"))
     with pytest.raises(CheckpointError) as refused:
         resume.read(run)
-    line = str(refused.value)
-    assert line.startswith(f"error: resume={run}: its config.yaml cannot be used; this version has")
-    assert re.search(r" launch\.dry, .*; resume it with the version that wrote it, or", line)
+    assert str(refused.value) == (
+        f"error: resume={run}: its config.yaml cannot be used; this version has no launch.dry; "
+        f"resume it with the version that wrote it, or start a new run with init={run}"
+    )
     config = composed([*JOB, "resume=auto", "launch.inline=true"], "")
     assert ready(asked(config, config.hydra), tmp_path / "next").resume is None
     first, second = capsys.readouterr().out.splitlines()
     assert first == f"resume=auto: 1 cannot be read; resume={run} says why"
     assert second.startswith("resume=auto: no unfinished run of this job under ")
-
-
-def test_a_checkpoint_of_an_earlier_version_is_evaluated_once_the_group_that_went_is_named():
-    with pytest.raises(CheckpointError, match=r"or name it, as in amp=NAME$"):
-        for_evaluation(EARLIER.read_text(), Path("x.pt"), {"parallel": {}})
-    named = {"parallel": {}, "amp": {}}
-    assert "model" in for_evaluation(EARLIER.read_text(), Path("x.pt"), named)

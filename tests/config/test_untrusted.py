@@ -63,7 +63,8 @@ def test_a_group_that_the_command_chooses_may_have_a_target_of_ones_own_in_the_c
     assert set(for_evaluation(STRANGE, Path("x.pt"), chosen)) == {"choices"}
     for group in chosen:
         others = {name: node for name, node in chosen.items() if name != group}
-        with pytest.raises(CheckpointError, match="which is not in conf/"):
+        line = rf"which is not in conf/.*, or name it, as in {group}=NAME$"
+        with pytest.raises(CheckpointError, match=line):
             for_evaluation(STRANGE, Path("x.pt"), others)
 
 
