@@ -137,6 +137,11 @@ def different(values: Any) -> bool:
     return not isinstance(values, list) or len(set(map(str, values))) == len(values)
 
 
+def _holds(folder: Any, file: str) -> bool:
+    """Whether a folder, if one is given, has this file."""
+    return folder is None or os.path.isfile(f"{folder}/{file}")
+
+
 # Numbers
 Whole = Annotated[int, Meta(ge=0)]
 Workers = Annotated[int, Meta(ge=0, le=128)]
@@ -185,18 +190,12 @@ AnyPath = Annotated[  # whatever YAML makes of its name
 RunFolder = Annotated[
     str | float | None,
     Allowed("auto, or an existing folder with a config.yaml in it, is allowed"),
-    If(
-        lambda value: value in (None, "auto") or os.path.isfile(f"{value}/config.yaml"),
-        "no such folder of a run",
-    ),
+    If(lambda value: value == "auto" or _holds(value, "config.yaml"), "no such folder of a run"),
 ]
 StudyFolder = Annotated[
     str | float | None,
     Allowed("an existing folder with a sweep.json in it is allowed"),
-    If(
-        lambda value: value is None or os.path.isfile(f"{value}/sweep.json"),
-        "no such folder of a study",
-    ),
+    If(lambda value: _holds(value, "sweep.json"), "no such folder of a study"),
 ]
 
 # Lists

@@ -10,7 +10,7 @@ import os
 import pickle
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -47,7 +47,7 @@ class Configuration:
     @cached_property
     def frozen(self) -> Tree:
         """Plain data to be written: references to the environment stay, so no secret is in it."""
-        with keeping_references():
+        with _resolving({"oc.env": _as_written, "oc.decode": _decode_as_written}):
             return self._plain()
 
     def with_values(self, values: Mapping[str, Any]) -> Configuration:
@@ -110,18 +110,9 @@ def _escape_shape_references(tree: Any) -> Any:
 _resolvers: dict[str, Callable[..., Any]] = {"oc.env": oc.env, "oc.decode": oc.decode}
 
 
-@contextmanager
-def noting_secrets() -> Iterator[None]:
+def noting_secrets() -> AbstractContextManager[None]:
     """Record each value that is read from the environment as a secret, while the block runs."""
-    with _resolving({"oc.env": _read}):
-        yield
-
-
-@contextmanager
-def keeping_references() -> Iterator[None]:
-    """Keep references to the environment as written, so that no value is stored."""
-    with _resolving({"oc.env": _as_written, "oc.decode": _decode_as_written}):
-        yield
+    return _resolving({"oc.env": _read})
 
 
 @contextmanager

@@ -128,14 +128,8 @@ def top_level(evaluates: bool) -> set[str]:
 
 def in_sections(evaluates: bool) -> dict[str, set[str]]:
     """The keys in each section, those that no run has included."""
-    found: dict[str, set[str]] = {}
-    for name, key in of_command("evaluate" if evaluates else "train").items():
-        section, _, inner = name.rpartition(".")
-        if key.is_section:
-            found[name] = set()
-        elif section:
-            found[section].add(inner)
-    return found
+    tree = defaults("evaluate" if evaluates else "train")
+    return {name: {*keys} for name, keys in tree.items() if isinstance(keys, dict)}
 
 
 def required(evaluates: bool) -> list[str]:

@@ -26,13 +26,7 @@ from ninefold.files import require_plain_yaml, safe_loader
 from ninefold.places import option_files
 from ninefold.types import MAY_CHANGE, NO_EFFECT, accepts, spelled
 
-EVALUATED = (
-    "model",
-    "task",
-    "dataset",
-    "amp",
-    "parallel",
-)  # groups that an evaluation may take from it
+EVALUATED = ("model", "task", "dataset", "amp", "parallel")  # what an evaluation may take from it
 PRETRAINED = {"weights", "weights_backbone", "pretrained"}  # arguments that name weights
 LIBRARIES = ("ninefold", "torchvision", *MODELS)  # whose models have these arguments
 DATA = "dataset.root"  # where the data lies, the one path that a stored configuration may name
@@ -120,11 +114,10 @@ def for_evaluation(
     except ValueError as error:
         unread, do = "its configuration cannot be read", "see config.yaml of a run of ninefold"
         raise CheckpointError("ckpt", path, unread, str(error), do) from error
-    replaced = {group for group in EVALUATED if named.get(group) is not None}
     taken = {
         group: tree[group]
         for group in EVALUATED
-        if tree.get(group) is not None and group not in replaced
+        if tree.get(group) is not None and named.get(group) is None
     }
     dataset = taken.get("dataset")
     if isinstance(dataset, dict):  # a command says where examples are kept
