@@ -376,17 +376,13 @@ class FailureReport:
 
 def require_configuration() -> None:
     """Raise ConfigError unless conf/ and the stored studies are where they belong."""
+    wrong, allowed = "its configuration is missing", "it is in each wheel and clone"
+    do = "restore it: git checkout conf experiments"
+    if INSTALLED:
+        do = "install it again: pip install --force-reinstall --no-deps WHEEL"
     for path in (CONF / "train.yaml", CONF / "evaluate.yaml", EXPERIMENTS):
         if not path.exists():
-            raise ConfigError(
-                "ninefold",
-                path,
-                "its configuration is missing",
-                "it is in each wheel and clone",
-                "install it again: pip install --force-reinstall --no-deps WHEEL"
-                if INSTALLED
-                else "restore it: git checkout conf experiments",
-            )
+            raise ConfigError("ninefold", path, wrong, allowed, do)
 
 
 def require_package(field: str, value: object, package: str, extra: str) -> None:

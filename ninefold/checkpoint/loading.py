@@ -58,10 +58,9 @@ def read_safetensors(path: Path, field: str) -> dict[str, Tensor]:
     try:
         found: dict[str, Tensor] = load_file(str(path))
     except Exception as error:  # the library's own, OSError, and torch's for dtypes it lacks
-        raise CheckpointError(
-            field, path, "it cannot be read", str(error).partition("\n")[0] or "it is damaged",
-            "a whole file of the safetensors format is needed",
-        ) from error  # fmt: skip
+        said = str(error).partition("\n")[0] or "it is damaged"
+        do = "a whole file of the safetensors format is needed"
+        raise CheckpointError(field, path, "it cannot be read", said, do) from error
     return found
 
 

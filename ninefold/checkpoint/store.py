@@ -173,15 +173,11 @@ class Checkpoints:
                 needed, free = f"{needed} and {inodes} inodes", f"{free} and {room.f_favail} inodes"
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         earlier = any(os.path.exists(self.folder / f"last{end}") for end in (WHOLE, SHARDED))
-        return ResourceError(
-            "checkpoint",
-            self.folder,
-            f"it could not be written ({error.strerror or error})",
-            f"{needed} needed, {free} free on {mount}",
-            ("make room" if full else "see that it can be written to")
-            + ", then "
-            + ("resume: earlier checkpoints are intact" if earlier else "start again"),
-        )
+        wrong = f"it could not be written ({error.strerror or error})"
+        found = f"{needed} needed, {free} free on {mount}"
+        do = "make room" if full else "see that it can be written to"
+        then = "resume: earlier checkpoints are intact" if earlier else "start again"
+        return ResourceError("checkpoint", self.folder, wrong, found, f"{do}, then {then}")
 
 
 def _number(name: str) -> int:

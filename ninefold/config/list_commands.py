@@ -156,10 +156,8 @@ def _printed(
             return
         require_configuration()
         if len(arguments) > 1:
-            said = " ".join(arguments)
-            raise ConfigError(
-                "arguments", said, "too many", f"{allowed} is allowed", "leave some out"
-            )
+            said = ("too many", f"{allowed} is allowed", "leave some out")
+            raise ConfigError("arguments", " ".join(arguments), *said)
         sys.stdout.write(text("".join(arguments)))
 
     return exit_code_of(show, "it was stopped", "nothing was written")

@@ -96,17 +96,12 @@ def of_hydra(error: Exception, given: Sequence[str], command: str = "train") -> 
     modules = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
     if plugins := [name.split(".")[1] for name in modules if name.startswith("hydra_plugins.")]:
         given_wrong = isinstance(error, ValueError | TypeError | KeyError)
-        return (ConfigError if given_wrong else ResourceError)(
-            "hydra",
-            plugins[-1],
-            error_text(error),
-            "this Hydra plugin failed",
-            "correct what it was given (HYDRA_FULL_ERROR=1 shows where)",
-        )
+        kind, wrong = ConfigError if given_wrong else ResourceError, "this Hydra plugin failed"
+        do = "correct what it was given (HYDRA_FULL_ERROR=1 shows where)"
+        return kind("hydra", plugins[-1], error_text(error), wrong, do)
     if isinstance(error, ValueError) and modules[-1].startswith("hydra."):
-        field, value = "arguments", " ".join(given)
+        field, value, do = "arguments", " ".join(given), "correct them"
         allowed = "--hydra-help lists all flags of Hydra"
-        do = "correct them"
         for key, null in map(key_and_value, given):
             if null == "null" and key in groups_of("train"):
                 field, value = key, null
@@ -166,15 +161,12 @@ def _of_composition(error: Exception, given: Sequence[str], command: str) -> Con
 
 def _not_an_override(text: str) -> ConfigError:
     key, _, value = text.partition("=")
-    is_key = re.fullmatch(r"\s*[^\s=]+\s*", key)
-    return ConfigError(
-        key.strip() if is_key else "override",
-        value if is_key else repr(text),
-        "not an override",
-        "key=value is allowed, the value in quotes where it holds , "
-        f": = or brackets{'' if text.isascii() else ', or letters such as é'}",
-        "correct it, and quote it for your shell",
-    )
+    if not re.fullmatch(r"\s*[^\s=]+\s*", key):
+        key, value = "override", repr(text)
+    allowed = "key=value is allowed, the value in quotes where it holds , : = or brackets"
+    allowed += "" if text.isascii() else ", or letters such as é"
+    do = "correct it, and quote it for your shell"
+    return ConfigError(key.strip(), value, "not an override", allowed, do)
 
 
 def _near(key: str, command: str) -> str:

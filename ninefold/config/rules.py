@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -44,17 +45,10 @@ def problems(
     for section, keys in inner.items():
         if isinstance(job.get(section), Mapping):
             found += _unknown(job[section], set(keys), f"{section}.")
-    found += [
-        ConfigError(
-            key,
-            spelled(job[key]),
-            "not a section",
-            f"{key}.NAME=value is allowed",
-            f"leave {key} whole",
-        )
-        for key in SECTIONS
-        if key in job and not isinstance(job[key], Mapping)
-    ]
+    for name in SECTIONS:
+        if name in job and not isinstance(node := job[name], Mapping):
+            said = ("not a section", f"{name}.NAME=value is allowed", f"leave {name} whole")
+            found.append(ConfigError(name, spelled(node), *said))
     found += [_missing(key) for key in required if _lacks(job, key)]
     loggers = job.get("logger")
     for name, node in loggers.items() if isinstance(loggers, Mapping) else ():
@@ -95,14 +89,12 @@ def typed(field: str, text: str) -> Any:
     Raises ValueError if there is no such key, or it does not accept the value.
     """
     key = options.find(field)
-    try:
+    with suppress(yaml.YAMLError, msgspec.ValidationError):
         require_plain_yaml(text, safe_loader())
         value = msgspec.convert(yaml.load(text, safe_loader()), key and key.kind, strict=False)
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
-        raise ValueError(f"not a value of {field}") from error
-    if key is None or not accepts(key.kind, value):
-        raise ValueError(f"not a value of {field}")
-    return value
+        if key is not None and accepts(key.kind, value):
+            return value
+    raise ValueError(f"not a value of {field}")
 
 
 def inner_keys(choices: Mapping[str, Any], evaluates: bool) -> dict[str, set[str]]:
@@ -115,12 +107,10 @@ def inner_keys(choices: Mapping[str, Any], evaluates: bool) -> dict[str, set[str
 
 
 def _unknown(node: Mapping[str, Any], known: set[str], prefix: str = "") -> list[Failure]:
-    do = "remove it or correct its name"
+    wrong, do = "no such key", "remove it or correct its name"
     return [
-        ConfigError(
-            f"{prefix}{key}", spelled(node[key]), "no such key", suggestion(str(key), known), do
-        )
-        for key in node
+        ConfigError(f"{prefix}{key}", spelled(value), wrong, suggestion(str(key), known), do)
+        for key, value in node.items()
         if key not in known
     ]
 

@@ -60,9 +60,8 @@ def logging_to(folder: Path, rank: int) -> Iterator[IO[str]]:
         folder.mkdir(parents=True, exist_ok=True)  # on another host it may not be there
         handler = Log(log_file(folder, rank))
     except OSError as error:
-        raise resource_failure(
-            error, "a run writes its log", "choose another hydra.run.dir"
-        ) from error
+        do = "choose another hydra.run.dir"
+        raise resource_failure(error, "a run writes its log", do) from error
     handler.setFormatter(Redacting("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     before = root.level, root.handlers
@@ -139,16 +138,12 @@ def occupied(folder: Path, do: str = "") -> FolderInUse:
 
 def stopped(number: int, folder: Path) -> Failure:
     """The failure to report if signal `number` ended a run that left no report itself."""
-    saved = has_checkpoint(folder)
-    return ending(number)(
-        "signal",
-        signal.Signals(number).name,
-        "the run was stopped",
-        f"its last checkpoint is in {folder}" if saved else "it had no checkpoint yet",
-        f"resume with: {typed_as('train')} {for_shell('resume', folder)}"
-        if saved
-        else "start it again",
-    )
+    found, do = "it had no checkpoint yet", "start it again"
+    if has_checkpoint(folder):
+        found = f"its last checkpoint is in {folder}"
+        do = f"resume with: {typed_as('train')} {for_shell('resume', folder)}"
+    name = signal.Signals(number).name
+    return ending(number)("signal", name, "the run was stopped", found, do)
 
 
 def record(

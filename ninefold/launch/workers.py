@@ -152,9 +152,7 @@ class Workers:
         pipes = [Pipe() for _ in self._ranks] if self._spec.command == "time" else []
         self._pipes = [ours for ours, _ in pipes]
         spec = replace(self._spec, mailbox=Path(self._folder.name))
-        specs = [replace(spec, launcher=theirs) for _, theirs in pipes] or [
-            spec for _ in self._ranks
-        ]
+        specs = [replace(spec, launcher=theirs) for _, theirs in pipes] or [spec] * len(self._ranks)
         count, port = len(self._ranks), self._store.port
         # A signal would else end this between the start of the processes and the note of their ids.
         with replaced("TORCHELASTIC_SIGNALS_TO_HANDLE", ""), signals.held_back():
@@ -288,10 +286,8 @@ def first_failure(
     if number is not None:
         return stopped(number, spec.folder)
     for rank in sorted(hung):
-        wrong = (
-            "its process hung: the others have ended, or timed out; launch.timeout is how long "
-            "they wait"
-        )
+        wrong = "its process hung: the others have ended, or timed out"
+        wrong += "; launch.timeout is how long they wait"
         do = "see what it was doing, and resume"
         return PeerError("rank", rank, wrong, f"logs are in {spec.folder}", do)
     for rank, code in exits.items():
