@@ -109,7 +109,7 @@ class MultiLabel(nn.Module):
                     "accuracy of all labels", sum(hits + nos) / sum(hits + wrong + missed + nos)
                 ),
             ],
-            each=dict(zip(named(names, len(each)), each, strict=True)),
+            each=named(names, each),
             each_name="F1",
             counted="examples with it",
         )

@@ -64,7 +64,7 @@ class Classification(nn.Module):
         shares = [r / n if n else None for r, n in zip(right, of, strict=True)]
         return Scores(
             score=sum(right) / sum(of),
-            each=dict(zip(named(names, len(shares)), shares, strict=True)),
+            each=named(names, shares),
             table=sums.cpu().numpy(),
         )
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from ninefold.errors import DataError
 
+T = TypeVar("T")
 
-def named(names: Sequence[str], count: int) -> list[str]:
-    """`names` if they are `count` different ones, else the numbers from 0."""
-    return list(names) if len(set(names)) == count else [str(number) for number in range(count)]
+
+def named(names: Sequence[str], values: Sequence[T]) -> dict[str, T]:
+    """`values` by `names` if these are as many different ones, else by the numbers from 0."""
+    known = names if len(set(names)) == len(values) else map(str, range(len(values)))
+    return dict(zip(known, values, strict=True))
 
 
 def unlabeled(label: str, found: str) -> DataError:

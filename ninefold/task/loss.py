@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -14,13 +14,16 @@ from ninefold.numbers import counted
 Loss = Callable[[Any, Any], Tensor]  # of output and targets, trees where they are such
 
 
-def unreduced(loss: Loss | str) -> Loss:
+def unreduced(loss: Loss | str, known: Mapping[str, Loss] = {}) -> Loss:
     """`loss` with reduction="none" where it has that attribute, as PyTorch's loss modules have.
 
-    Raises ConfigError for a name, which only some tasks know.
+    known: the unreduced losses that the task knows by name. Raises ConfigError for another name.
     """
     if isinstance(loss, str):
-        raise unknown(loss, ["null"])
+        if loss in known:
+            return known[loss]
+        allowed = f"{', '.join(known) or 'null'}, or a section with a _target_ is allowed"
+        raise ConfigError("task.loss", loss, "no such loss", allowed, "name one of them")
     if getattr(loss, "reduction", "none") == "none":
         return loss
     loss = copy.copy(loss)
@@ -52,15 +55,3 @@ def mean_over_examples(values: object, count: int, valid: Tensor | None = None) 
     if valid is None:
         return values.mean()
     return (values.sum(dim=1) / valid.flatten(1).sum(dim=1).clamp(min=1)).mean()
-
-
-def require_known(loss: object, known: Collection[str]) -> None:
-    """Raise ConfigError if `loss` is a name that is not one of `known`."""
-    if isinstance(loss, str) and loss not in known:
-        raise unknown(loss, known)
-
-
-def unknown(loss: str, known: Collection[str]) -> ConfigError:
-    """The failure for a loss that has none of the names `known`."""
-    allowed = f"{', '.join(known)}, or a section with a _target_ is allowed"
-    return ConfigError("task.loss", loss, "no such loss", allowed, "name one of them")

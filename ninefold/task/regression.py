@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -17,12 +18,12 @@ from ninefold.errors import ConfigError, DataError
 from ninefold.numbers import plural
 from ninefold.score import Figure, Score
 from ninefold.task.counts import named
-from ninefold.task.loss import Loss, mean_over_examples, require_known, unreduced
+from ninefold.task.loss import Loss, mean_over_examples, unreduced
 
-LOSSES: dict[str, Callable[..., Tensor]] = {
-    "mse": F.mse_loss,
-    "l1": F.l1_loss,
-    "huber": F.huber_loss,
+LOSSES: dict[str, Loss] = {
+    "mse": partial(F.mse_loss, reduction="none"),
+    "l1": partial(F.l1_loss, reduction="none"),
+    "huber": partial(F.huber_loss, reduction="none"),
 }
 
 
@@ -49,21 +50,17 @@ class Regression(nn.Module):
         Raises ConfigError for a name of no loss.
         """
         super().__init__()
-        require_known(loss, LOSSES)
         self.metric, self._unit = metric, unit or ""
         if metric == "r2":
             self.score = Score("R2", "", "more", margin or 0.01)  # of the targets' variance
         else:
             self.score = Score(metric.upper(), self._unit, "less", margin)
-        self._own = None if loss is None or isinstance(loss, str) else unreduced(loss)
-        self._loss = LOSSES[loss if isinstance(loss, str) else "mse"]
+        self._loss = unreduced("mse" if loss is None else loss, LOSSES)
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """The mean over each example's numbers, then over the examples."""
         output, target = self._alike(output, target)
-        if self._own is None:  # all examples have as many numbers
-            return self._loss(output, target)
-        return mean_over_examples(self._own(output, target), len(target))
+        return mean_over_examples(self._loss(output, target), len(target))
 
     def require_targets(self, targets: npt.NDArray[Any]) -> None:
         """Raise DataError unless all `targets` are finite numbers."""
@@ -120,7 +117,7 @@ class Regression(nn.Module):
                 else Figure(name.upper(), value, self._unit, "less")
                 for name, value in found.items()
             ],
-            each=dict(zip(named(names, len(roots)), roots, strict=True)) if len(roots) > 1 else {},
+            each=named(names, roots) if len(roots) > 1 else {},
             each_name="RMSE",
         )
 

@@ -36,18 +36,15 @@ class Segmentation(nn.Module):
         super().__init__()
         self.classes = classes
         self.ignore = UNUSED if ignore is None else ignore
-        self._own = None if loss is None else unreduced(loss)
-        if getattr(self._own, "ignore_index", None) == UNUSED:
-            self._own = copy.copy(self._own)
-            self._own.ignore_index = self.ignore  # type: ignore[union-attr]
+        self._loss = unreduced(nn.CrossEntropyLoss() if loss is None else loss)
+        if getattr(self._loss, "ignore_index", None) == UNUSED:
+            self._loss = copy.copy(self._loss)
+            self._loss.ignore_index = self.ignore  # type: ignore[attr-defined]
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """The mean over each example's valid pixels, then over the examples; 0 for void alone."""
         logits, classes = self._resized(output, target), target.long()
-        if self._own is None:
-            values = F.cross_entropy(logits, classes, ignore_index=self.ignore, reduction="none")
-            return mean_over_examples(values, len(target), classes != self.ignore)
-        values = self._own(logits, classes)
+        values = self._loss(logits, classes)
         if values.ndim < target.ndim:
             return mean_over_examples(values, len(target))
         valid = classes != self.ignore
@@ -84,16 +81,14 @@ class Segmentation(nn.Module):
             raise unlabeled("a class in any pixel", f"all are {self.ignore}, which is ignored")
         occurs = (both > 0) & (np.arange(self.classes) != self.ignore)  # void is in no truth
         iou, dice = hits[occurs] / (both - hits)[occurs], 2 * hits[occurs] / both[occurs]
-        each = dict.fromkeys(named(names, self.classes), None) | dict(
-            zip(np.array(named(names, self.classes))[occurs].tolist(), iou.tolist(), strict=True)
-        )
+        found = iter(iou.tolist())
         return Scores(
             score=float(iou.mean()),
             others=[
                 Figure("pixel accuracy", int(hits.sum()) / pixels),
                 Figure("mean Dice", float(dice.mean())),
             ],
-            each=each,
+            each=named(names, [next(found) if there else None for there in occurs]),
             each_name="IoU",
             table=counts,
             counted="pixels",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ninefold.engine.task import Figure, Scores
 from ninefold.errors import ConfigError
 from ninefold.task.counts import named, unlabeled
-from ninefold.task.loss import Loss, mean_over_examples, require_known, unreduced
+from ninefold.task.loss import Loss, mean_over_examples, unreduced
 
 TAIL = 1e-12  # of a Gaussian along one axis; smaller values are 0, as subnormal numbers are slow
 
@@ -55,11 +55,8 @@ class Landmarks(nn.Module):
         self._spacing = tuple(spacing)
         self._sides = None if shape is None else torch.Size(shape[1:])
         self._sigma = [sigma / mm for mm in spacing]
-        if loss is None:
-            loss = "cross_entropy"
-        require_known(loss, LOSSES)
-        self._loss = LOSSES[loss] if isinstance(loss, str) else unreduced(loss)
-        self._logits = loss == "cross_entropy"
+        self._loss = unreduced("cross_entropy" if loss is None else loss, LOSSES)
+        self._logits = self._loss is cross_entropy
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """The mean over each example's landmarks, then over the examples; 0 for none."""
@@ -98,12 +95,7 @@ class Landmarks(nn.Module):
         return Scores(
             score=float(found.sum()) / count,
             others=[Figure("mean error", float(errors.sum()) / count, "mm", "less")],
-            each={
-                name: float(error) / float(times) if times else None
-                for name, error, times in zip(
-                    named(names, len(annotated)), errors, annotated, strict=True
-                )
-            },
+            each=named(names, [e / n if n else None for e, n in sums[:, [2, 0]].tolist()]),
             each_name="mean error mm",
             counted="landmarks",
         )
@@ -161,10 +153,7 @@ def squared(output: Tensor, maps: Tensor) -> Tensor:
     return (output - maps).square().flatten(2).sum(dim=2)
 
 
-LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "cross_entropy": cross_entropy,
-    "mse": squared,
-}
+LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "mse": squared}
 
 
 def positions(output: Tensor, logits: bool) -> Tensor:
