@@ -61,14 +61,19 @@ def filled(tree: Tree, values: Iterable[Any]) -> Tree:
     return each(lambda _: next(given), tree)
 
 
-def named(tree: Tree, name: str) -> Iterator[tuple[str, Any]]:
-    """The leaves with their names: `name` for a single one, `name[0]`, or `key` of a dict."""
-    if isinstance(tree, dict):
+def named(
+    tree: Tree, name: str, is_leaf: Callable[[Tree], bool] = lambda tree: False
+) -> Iterator[tuple[str, Any]]:
+    """The leaves with their names: `name` for a single one, `name[0]`, or `key` of a mapping.
+
+    is_leaf: as of `each`.
+    """
+    if isinstance(tree, Mapping):
         for key, value in tree.items():
-            yield from named(value, str(key))
-    elif isinstance(tree, tuple | list):
+            yield from named(value, str(key), is_leaf)
+    elif isinstance(tree, tuple | list) and not is_leaf(tree):
         for number, value in enumerate(tree):
-            yield from named(value, f"{name}[{number}]")
+            yield from named(value, f"{name}[{number}]", is_leaf)
     else:
         yield name, tree
 

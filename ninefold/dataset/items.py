@@ -33,7 +33,7 @@ from ninefold.errors import (
 )
 from ninefold.numbers import counted
 from ninefold.progress import bar
-from ninefold.tree import Tree, each, leaves
+from ninefold.tree import Tree, each, leaves, named
 from ninefold.types import Key
 
 if TYPE_CHECKING:  # the checks before the start import it when they collate
@@ -268,7 +268,8 @@ class Items:
     def _stacked(self, number: int, item: Any) -> list[Any]:
         """What default_collate stacks of an item. Raises DataError for what makes no tensor."""
         try:
-            found = [*parts(item, None if self.whole else ("input", "target"))]
+            known = item if self.whole else dict(zip(("input", "target"), item, strict=False))
+            found = [*named(known, "value", is_row)]
             for name, part in found:
                 self._require_tensor(f"the {name} of item {number}", part)
         except Failure:
@@ -380,26 +381,9 @@ class Column(LazyArray):
         return found if isinstance(found, Collated) else found.numpy()
 
 
-def parts(
-    value: Any, names: Sequence[str] | None, name: str = "value"
-) -> Iterator[tuple[str, Any]]:
-    """The parts of an item that default_collate stacks, and lists of numbers, which it transposes.
-
-    names: of the values of a tuple; None: their places.
-    """
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from parts(inner, None, str(key))
-    elif isinstance(value, tuple) or (isinstance(value, list) and not is_row(value)):
-        for place, inner in enumerate(value):
-            yield from parts(inner, None, names[place] if names else f"{name}[{place}]")
-    else:
-        yield name, value
-
-
-def is_row(value: list[Any]) -> bool:
-    """Whether a list holds numbers alone, or lists of them."""
-    return all(is_row(v) if isinstance(v, list) else isinstance(v, Number) for v in value)
+def is_row(value: Any) -> bool:
+    """Whether it is a list of numbers alone, or of such lists: default_collate transposes it."""
+    return isinstance(value, list) and all(isinstance(v, Number) or is_row(v) for v in value)
 
 
 def in_network_dtype(tensor: Tensor) -> Tensor:
