@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +28,7 @@ class Array(Protocol):
     @property
     def shape(self) -> tuple[int, ...]: ...
     def __len__(self) -> int: ...
-    @overload
-    def __getitem__(self, rows: Rows, /) -> npt.NDArray[Any]: ...
-    @overload
-    def __getitem__(self, rows: slice, /) -> Array: ...
+    def __getitem__(self, rows: Any, /) -> Any: ...
 
 
 class LazyArray(ABC):
@@ -48,11 +45,7 @@ class LazyArray(ABC):
     def __len__(self) -> int:
         return self.shape[0]
 
-    @overload
-    def __getitem__(self, rows: Rows, /) -> npt.NDArray[Any]: ...
-    @overload
-    def __getitem__(self, rows: slice, /) -> Array: ...
-    def __getitem__(self, rows: Rows | slice, /) -> npt.NDArray[Any] | Array:
+    def __getitem__(self, rows: Rows | slice, /) -> Any:
         if isinstance(rows, slice):
             return Selected(self, np.arange(len(self))[rows])
         return self.read(rows)
@@ -99,7 +92,8 @@ class Selected(LazyArray):
         return (len(self.rows), *self.array.shape[1:])
 
     def read(self, rows: Rows) -> npt.NDArray[Any]:
-        return self.array[self.rows[rows]]
+        found: npt.NDArray[Any] = self.array[self.rows[rows]]
+        return found
 
 
 @dataclass(frozen=True)
