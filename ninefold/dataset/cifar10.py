@@ -40,7 +40,7 @@ class CIFAR10(Dataset):
     class_names: Sequence[str] = ()  # for reading an evaluation
 
     def prepare(self) -> None:
-        if self.download and self._folder() is None:
+        if self.download and not self._folders():
             from torchvision import datasets
 
             try:
@@ -50,19 +50,10 @@ class CIFAR10(Dataset):
                 allowed = f"nothing usable in {Path(self.root).expanduser()}"
                 do = f"fetch it by other means and put {BINARY} or {PYTHON} there"
                 raise DataError("dataset.download", "true", wrong, allowed, do) from error
-        if self._folder() is None:
-            raise self._tree.wrong(
-                "CIFAR-10 is not there",
-                f"looked for {BINARY} and {PYTHON} in {Path(self.root).expanduser().absolute()}",
-                "set dataset.root to the folder that holds one of them, or dataset.download=true",
-            )
+        self._require_folder()
 
     def load(self, split: Split) -> Examples:
-        folder = self._folder()
-        if folder is None:
-            self.prepare()
-            return self.load(split)
-        names = FILES[split]
+        folder, names = self._require_folder(), FILES[split]
         parts = [
             self._read(folder, name)
             for name in bar(names, "loading CIFAR-10", unit="file", delay=1.0)
@@ -76,13 +67,19 @@ class CIFAR10(Dataset):
     def _tree(self) -> ImageTree:
         return ImageTree(self.root, f"{BINARY} or {PYTHON}")
 
-    def _folder(self) -> Path | None:
+    def _folders(self) -> list[Path]:
         root = Path(self.root).expanduser()
-        for folder in (root / BINARY, root / PYTHON, root):
-            for ending in (".bin", ""):
-                if (folder / f"test_batch{ending}").is_file():
-                    return folder
-        return None
+        folders, files = (root / BINARY, root / PYTHON, root), ("test_batch.bin", "test_batch")
+        return [f for f in folders if any((f / file).is_file() for file in files)]
+
+    def _require_folder(self) -> Path:
+        for folder in self._folders():
+            return folder
+        raise self._tree.wrong(
+            "CIFAR-10 is not there",
+            f"looked for {BINARY} and {PYTHON} in {Path(self.root).expanduser().absolute()}",
+            "set dataset.root to the folder that holds one of them, or dataset.download=true",
+        )
 
     def _read(self, folder: Path, name: str) -> npt.NDArray[np.uint8]:
         """The records [n, 3073] of one file."""

@@ -149,15 +149,6 @@ def test_cifar10_is_read_in_the_order_of_its_files_from_both_layouts_and_the_roo
     assert train.targets.dtype == np.int64
 
 
-def test_a_missing_folder_is_a_data_error_that_says_where_was_looked(tmp_path):
-    dataset = CIFAR10(str(tmp_path / "nowhere"))
-    for ask in (dataset.prepare, lambda: dataset.load("test")):
-        with pytest.raises(DataError, match="CIFAR-10 is not there") as caught:
-            ask()
-        assert caught.value.code == 4
-        assert f"looked for {BINARY} and {PYTHON} in {tmp_path / 'nowhere'};" in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("lost", "message"),
     [
@@ -358,7 +349,6 @@ def png_header(width: int, height: int) -> bytes:
 Spoil = Callable[[Path], object]
 DOG = "train/dog"
 SPOILED: dict[str, tuple[Spoil, str]] = {
-    "no root": (shutil.rmtree, "no such folder; looked for /"),
     "no train": (
         lambda root: shutil.rmtree(root / "train"), "it holds no folder train; found test;"
     ),
