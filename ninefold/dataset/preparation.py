@@ -66,7 +66,7 @@ class ImagePreparation:
     def draws(
         self, seed: int, epoch: int, rows: Rows, shape: tuple[int, ...], device: torch.device
     ) -> Iterable[Tensor | None]:
-        """For each batch the offsets that `cut` reads its examples from: int64 [n]; None: as is.
+        """For each batch where `augmented` reads its examples from: offsets int64 [n]; None: as is.
 
         shape: of all inputs. Raises ConfigError where these are no images.
         """
@@ -121,30 +121,21 @@ class ImagePreparation:
         )
 
     def augmented(self, images: Tensor, corners: Tensor | None, outside: int = 0) -> Tensor:
-        """[n, c, h, w] to the same, mirrored and cropped as `corners` say."""
-        return images if corners is None else self.cut(self.padded(images, outside), corners)
-
-    def padded(self, images: Tensor, outside: int = 0) -> Tensor:
-        """[n, c, h, w] to [1 or 2, n, c, h + 2 crop, w + 2 crop]: with flip also mirrored ones."""
+        """[n, c, h, w] to the same, mirrored and cropped: they begin at `corners` in the padded."""
+        if corners is None:
+            return images
         count, channels, height, width = images.shape
-        edge = self.crop
-        size = (1 + self.flip, count, channels, height + 2 * edge, width + 2 * edge)
+        edge, across = self.crop, width + 2 * self.crop
+        size = (1 + self.flip, count, channels, height + 2 * edge, across)  # the mirrored come last
         padded = images.new_full(size, outside)
         inner = padded[..., edge : edge + height, edge : edge + width]
         inner[0] = images
         if self.flip:
             inner[1] = images.flip(3)
-        return padded
-
-    def cut(self, padded: Tensor, corners: Tensor) -> Tensor:
-        """The images [n, c, h, w] that begin at `corners` in what `padded` made."""
-        edge, across = self.crop, padded.shape[4]
-        channels, height, width = padded.shape[2], padded.shape[3] - 2 * edge, across - 2 * edge
         # runs[i] is the view of `width` pixels from the i-th on; a row of a result is one of them.
         runs = padded.as_strided((padded.numel() - width + 1, width), (1, 1))
         rows = row_offsets(channels, height, across, edge, padded.device)
-        found = runs.index_select(0, (corners[:, None] + rows).flatten())
-        return found.view(len(corners), channels, height, width)
+        return runs.index_select(0, (corners[:, None] + rows).flatten()).view(images.shape)
 
     def scaled(self, images: Tensor) -> Tensor:
         """To float32, resized, in the memory format, normalized."""
