@@ -78,7 +78,7 @@ class HF(Dataset):
         )
         labels = self._labels(table, split)
         examples = Examples(images, labels, tuple(self.class_names or self._names(table)))
-        found = checked(f"the split {self._split(split)}", self, examples)
+        found = checked(f"the split {getattr(self, split)}", self, examples)
         return found.first(self.limit_of(split))
 
     def _names(self, table: Any) -> Sequence[str]:
@@ -95,12 +95,9 @@ class HF(Dataset):
             return ImageTree(self.name, "", field="dataset.name")
         return ImageTree(self.root, "what save_to_disk writes, or parquet files")
 
-    def _split(self, split: Split) -> str:
-        return self.train if split == "train" else self.test
-
     def _table(self, split: Split) -> Any:
         """The datasets.Dataset of a split, its columns checked, its images undecoded."""
-        splits, name = self._splits(), self._split(split)
+        splits, name = self._splits(), getattr(self, split)
         if name not in splits:
             allowed = f"found {listed(splits)} in {self._tree.root}"
             do = f"set dataset.{split}"
@@ -135,7 +132,7 @@ class HF(Dataset):
             raise DataError("dataset.label", self.label, wrong, allowed, "name another column")
         return labels.astype(np.int64)
 
-    def _splits(self, fetch: bool = False) -> Mapping[str, Any]:
+    def _splits(self, fetch: bool = False) -> Any:
         """The datasets.Dataset of each split that there is."""
         if (self.root is None) == (self.name is None):
             raise ConfigError(
@@ -181,25 +178,20 @@ class HF(Dataset):
             for module, was in before:
                 module.HF_HUB_OFFLINE = was
 
-    def _from_hub(self, datasets: Any) -> Mapping[str, Any]:
+    def _from_hub(self, datasets: Any) -> Any:
         assert self.name is not None
         if not re.fullmatch(NAME, self.name):
             allowed = "NAME or OWNER/NAME is allowed"
             do = "give a folder as dataset.root"
             raise ConfigError("dataset.name", self.name, "it is no name of the hub", allowed, do)
-        found: Mapping[str, Any] = datasets.load_dataset(
-            self.name, self.config, revision=self.revision
-        )
-        return found
+        return datasets.load_dataset(self.name, self.config, revision=self.revision)
 
-    def _from_root(self, datasets: Any) -> Mapping[str, Any]:
+    def _from_root(self, datasets: Any) -> Any:
         root = self._tree.path
-        found: Mapping[str, Any]
         if (root / "dataset_dict.json").is_file():
-            found = datasets.load_from_disk(str(root))
-        else:  # the library knows the splits by the names of files and folders
-            found = datasets.load_dataset("parquet", data_dir=str(root))
-        return found
+            return datasets.load_from_disk(str(root))
+        # The library knows the splits by the names of files and folders.
+        return datasets.load_dataset("parquet", data_dir=str(root))
 
 
 @dataclass(frozen=True)

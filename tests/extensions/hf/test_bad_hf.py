@@ -1,16 +1,15 @@
 """Bad input to dataset=hf: one line that names it."""
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pytest
-from PIL import Image
 
 from ninefold.errors import Failure
 from ninefold.extensions.hf import HF
+from tests.extensions.hf.test_hf import PIXELS, png
 from tests.faults.refusals import LINE
 
 
@@ -22,22 +21,15 @@ def written(folder: Path, **columns: Any) -> Path:
     return folder / "set"
 
 
-def image(damaged: bool = False) -> dict[str, Any]:
-    file = io.BytesIO()
-    Image.new("RGB", (6, 6)).save(file, "PNG")
-    return {"bytes": file.getvalue()[: 40 if damaged else None], "path": None}
+IMAGE = png(PIXELS[0])
+DAMAGED = {**IMAGE, "bytes": IMAGE["bytes"][:40]}
 
 
 def columns(**other: Any) -> dict[str, Any]:
-    return {"image": [image(), image()], "label": [0, 1], **other}
+    return {"image": [IMAGE, IMAGE], "label": [0, 1], **other}
 
 
-def damaged(folder: Path, damage: str) -> HF:
-    """A dataset of which a file is damaged."""
-    if damage == "parquet":
-        for split in ("train", "test"):
-            (folder / f"{split}.parquet").write_bytes(b"no parquet")
-        return HF(str(folder))
+def cut_short(folder: Path) -> HF:
     root = written(folder, **columns())
     (file,) = (root / "train").glob("*.arrow")
     file.write_bytes(file.read_bytes()[:100])
@@ -57,17 +49,16 @@ HF_CASES: list[tuple[str, Callable[[Path], HF], int, str]] = [
      "dataset.image=image: the column holds Value('string')"),
     ("missing label", lambda p: HF(str(written(p, **columns(label=[0, None])))), 4,
      "dataset.label=label: the column holds Value('int64'); class numbers are allowed, none"),
-    ("damaged", lambda p: HF(str(written(p, **columns(image=[image(True), image()])))), 4,
+    ("damaged", lambda p: HF(str(written(p, **columns(image=[DAMAGED, IMAGE])))), 4,
      "row 0 is no usable image"),
-    ("null", lambda p: HF(str(written(p, **columns(image=[None, image()])))), 4,
+    ("null", lambda p: HF(str(written(p, **columns(image=[None, IMAGE])))), 4,
      "row 0 is no usable image (it has none)"),
     ("classes", lambda p: HF(str(written(p, **columns())), classes=1), 4,
      "dataset.classes=1: the split train has labels from 0 to 1"),
     ("name", lambda p: HF(name="no_owner/no_name"), 4,
      "dataset.name=no_owner/no_name: it is not on this machine"),
     ("path", lambda p: HF(name="../script.py"), 2, "it is no name of the hub"),
-    ("cut", lambda p: damaged(p, "cut"), 4, "it cannot be read ("),
-    ("no parquet", lambda p: damaged(p, "parquet"), 4, "it cannot be read ("),
+    ("cut", cut_short, 4, "it cannot be read ("),
 ]  # fmt: skip
 
 
