@@ -127,14 +127,10 @@ class VolumeFiles(FileArray):
 
     def grid(self, row: int) -> Grid:
         """The voxels of an example's files. Raises DataError if they are not the same for all."""
-        first, *others = (self.header(path) for path in self.paths[row])
+        first, *others = (read_volume(self.tree, path, decode=False)[0] for path in self.paths[row])
         for other, path in zip(others, self.paths[row][1:], strict=True):
             require_same(self.tree, path, other, self.paths[row][0], first)
         return first
-
-    def header(self, path: str) -> Grid:
-        """The voxels of a file. Raises DataError if its header is not that of a usable volume."""
-        return read_volume(self.tree, path, decode=False)[0]
 
     def _channel(self, path: str) -> npt.NDArray[Any]:
         """The prepared volume of a file, [depth, height, width]. Raises DataError."""

@@ -161,11 +161,6 @@ OF_MASKS: dict[str, tuple[Spoil, str]] = {
         "whole numbers are allowed"
     ),
     "NaN": (mask(np.nan, 1, np.float32), "has 1 voxels of no class number, such as nan"),
-    "a mask cut short": (lambda r: cut_short(r / MASK), rf"{MASK} is no usable volume"),
-    "colors": (
-        lambda r: save(r / MASK, np.zeros(SIDES, [("R", "u1"), ("G", "u1"), ("B", "u1")])),
-        "its voxels are .*not integers or floats",
-    ),
 }  # fmt: skip
 
 
