@@ -30,11 +30,11 @@ def numbered(count: int, channels: int = 1, side: int = 8) -> Examples:
 
 
 def epoch(
-    examples: Examples, context: RankContext = ALONE, epoch: int = 0, start: int = 0, **options: Any
+    examples: Examples, context: RankContext = ALONE, epoch: int = 0, **options: Any
 ) -> list[tuple[Any, Any]]:
     """The batches of an epoch, of 8 examples each, seed 5."""
     prepare = ImagePreparation(channels=examples.inputs.shape[1], **options)
-    return epoch_of(HostSource(examples), prepare, context, epoch, start)
+    return epoch_of(HostSource(examples), prepare, context, epoch)
 
 
 def evaluated(count: int, size: int, context: RankContext) -> list[Any]:
@@ -57,13 +57,6 @@ def test_the_same_global_batches_are_trained_on_for_any_number_of_processes(worl
         mine = slice(context.rank, None, world_size)
         expected = [(inputs[mine], targets[mine]) for inputs, targets in alone]
         assert same(epoch(examples, context, epoch=3, **augment), expected)
-
-
-def test_starting_at_a_batch_is_skipping_those_before():
-    examples = numbered(43)
-    whole = epoch(examples, flip=True, crop=1)
-    for start in range(6):
-        assert same(epoch(examples, start=start, flip=True, crop=1), whole[start:])
 
 
 def test_the_examples_that_fill_no_batch_wait_for_another_order():
