@@ -124,8 +124,5 @@ def pretrained(
     last = [key for key in own if key.startswith(f"{head(model)}.")]
     fits = all(key in state and state[key].shape == own[key].shape for key in last)
     drawn = [] if fits else last
-    return Pretrained(
-        str(chosen),
-        {key: value for key, value in state.items() if key not in drawn},
-        drawn,
-    )
+    tensors = {key: value for key, value in state.items() if key not in drawn}
+    return Pretrained(str(chosen), tensors, drawn)

@@ -105,14 +105,9 @@ def pretrained(
         wrong = f"the weights in {path} do not fit timm's {name}"
         do = "install another version of timm, or give init=FILE init_partial=true"
         raise CheckpointError(FIELD, "true", wrong, one_line(str(error))[:300], do) from error
-    layers = cfg.classifier or ()
-    layers = (layers,) if isinstance(layers, str) else layers
-    own = model.state_dict()
-    drawn = [
-        key
-        for key in own
-        if classes != cfg.num_classes and key.startswith(tuple(f"{layer}." for layer in layers))
-    ]
+    layers = (cfg.classifier,) if isinstance(cfg.classifier, str) else cfg.classifier or ()
+    head = () if classes == cfg.num_classes else tuple(f"{layer}." for layer in layers)
+    drawn = [key for key in model.state_dict() if key.startswith(head)]
     tensors = {key: value for key, value in fitted.state_dict().items() if key not in drawn}
     tag = "" if "." in name or not cfg.tag else f".{cfg.tag}"
     return Pretrained(f"timm's {name}{tag}", tensors, drawn)
@@ -149,25 +144,18 @@ def file(cfg: Any, name: str, local: bool) -> Path:
 
 def hub_file(cfg: Any, local: bool) -> Path:
     """The same for a model of the Hugging Face hub, in the library's own cache."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import LocalEntryNotFoundError, RemoteEntryNotFoundError
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import RemoteEntryNotFoundError
 
-    repository, _, revision = cfg.hf_hub_id.partition("@")
+    repository, _, tag = cfg.hf_hub_id.partition("@")
+    revision = tag or None
     given = cfg.hf_hub_filename or "pytorch_model.bin"
     safe = given.replace("pytorch_model", "model").removesuffix(".bin") + ".safetensors"
     names = [safe, given] if given.endswith(".bin") else [given]
-
-    def find(filename: str, here: bool) -> Path:
-        path = hf_hub_download(
-            repository, filename, revision=revision or None, local_files_only=here
-        )
-        return Path(path)
-
     for filename in names:
-        try:
-            return find(filename, here=True)
-        except LocalEntryNotFoundError:
-            continue
+        here = try_to_load_from_cache(repository, filename, revision=revision)
+        if isinstance(here, str):
+            return Path(here)
     if local:
         wrong = "this host does not have the file"
         allowed = f"the launcher of a new run fetches {names[0]} of {repository}"
@@ -175,7 +163,7 @@ def hub_file(cfg: Any, local: bool) -> Path:
     failed: Exception = FileNotFoundError(f"{repository} has none of {', '.join(names)}")
     for filename in names:
         try:
-            return find(filename, here=False)
+            return Path(hf_hub_download(repository, filename, revision=revision))
         except RemoteEntryNotFoundError as error:
             failed = error
         except Exception as error:  # of huggingface_hub, of its HTTP client, of the system

@@ -1,9 +1,11 @@
 """Models of timm by name, and the pretrained weights that they start with."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.extensions import timm
@@ -26,28 +28,34 @@ def test_a_name_that_timm_does_not_know_is_refused(name, said):
     assert str(caught.value).startswith(f"error: model.net.name={name}: {said}")
 
 
-def hugging_face(home: Path, repository: str, name: str) -> Path:
-    """Where huggingface_hub looks for a file of a repository that it has fetched before."""
-    folder = home / f"models--{repository.replace('/', '--')}"
-    (folder / "refs").mkdir(parents=True)
-    (folder / "refs" / "main").write_text("0" * 40)
-    path = folder / "snapshots" / ("0" * 40) / name
-    path.parent.mkdir(parents=True)
-    return path
+@pytest.fixture
+def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Tensor]]:
+    """Makes weights of a model, as if huggingface_hub had fetched them before; returns them."""
+    import timm as library
+    from safetensors.torch import save_file
+
+    def make(name: str, part: str = "", renamed: str = "") -> dict[str, Tensor]:
+        torch.manual_seed(1)
+        weights = library.create_model(name).state_dict()
+        weights = {key.replace(part, renamed): value for key, value in weights.items()}
+        repository = library.models.get_pretrained_cfg(name).hf_hub_id
+        folder = tmp_path / f"models--{repository.replace('/', '--')}"
+        snapshot = folder / "snapshots" / ("0" * 40)
+        snapshot.mkdir(parents=True)
+        (folder / "refs").mkdir()
+        (folder / "refs" / "main").write_text(snapshot.name)
+        save_file(weights, snapshot / "model.safetensors")
+        return weights
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    return make
 
 
 @pytest.mark.parametrize(
     ("name", "channels", "size"), [("resnet18", 1, 32), ("vit_tiny_patch16_224", 3, 32)]
 )
-def test_timm_fits_its_weights_to_classes_and_sizes(tmp_path, monkeypatch, name, channels, size):
-    import timm as library
-    from safetensors.torch import save_file
-
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    torch.manual_seed(1)
-    theirs = library.create_model(name).state_dict()
-    repository = library.models.get_pretrained_cfg(name).hf_hub_id
-    save_file(theirs, hugging_face(tmp_path, repository, "model.safetensors"))
+def test_timm_fits_its_weights_to_classes_and_sizes(fetched, name, channels, size):
+    theirs = fetched(name)
     timm.fetch(name, True)  # it is here already
     model = timm.network(name, 5, channels, size)
     found = timm.pretrained(model, name, 5, channels, size)
@@ -65,15 +73,8 @@ def test_timm_fits_its_weights_to_classes_and_sizes(tmp_path, monkeypatch, name,
         assert torch.allclose(found.tensors["conv1.weight"], summed, atol=1e-6)
 
 
-def test_weights_whose_names_do_not_match_are_refused_for_other_classes_too(tmp_path, monkeypatch):
-    import timm as library
-    from safetensors.torch import save_file
-
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    theirs = library.create_model(RESNET).state_dict()
-    theirs = {key.replace("layer4.", "stage4."): value for key, value in theirs.items()}
-    repository = library.models.get_pretrained_cfg(RESNET).hf_hub_id
-    save_file(theirs, hugging_face(tmp_path, repository, "model.safetensors"))
+def test_weights_whose_names_do_not_match_are_refused_for_other_classes_too(fetched):
+    fetched(RESNET, "layer4.", "stage4.")
     with pytest.raises(CheckpointError, match=r"do not fit timm's resnet18; .*layer4\.0\.conv1"):
         timm.pretrained(timm.network(RESNET, classes=5), RESNET, classes=5)
 
