@@ -62,12 +62,8 @@ class Client:
         about, Param = self._about, self._entities.Param  # noqa: N806
         with alone(self._uri):
             client = self._client = self._mlflow.MlflowClient(tracking_uri=self._uri)
-            experiment = client.get_experiment_by_name(self._experiment)
-            number = (
-                client.create_experiment(self._experiment)
-                if experiment is None
-                else experiment.experiment_id
-            )
+            there = client.get_experiment_by_name(self._experiment)
+            number = there.experiment_id if there else client.create_experiment(self._experiment)
         found = client.search_runs([number], f"tags.`{TAG}` = '{about['id']}'", max_results=1)
         if found:  # it is resumed
             run = found[0]

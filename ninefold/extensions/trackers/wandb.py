@@ -28,11 +28,8 @@ def logger(
         secrets.note(KEY, value)
     mode = mode or os.environ.get("WANDB_MODE") or "online"
     where = {"project": project, "entity": entity, "group": group, "mode": mode}
-
-    def client(about: Mapping[str, Any], wait: float) -> Client:
-        return Client(about, where, wait)
-
-    return Tracked(run, EXTRA, client, wait, local=mode in OFFLINE)
+    local = mode in OFFLINE
+    return Tracked(run, EXTRA, lambda about, wait: Client(about, where, wait), wait, local)
 
 
 class Client:
