@@ -26,13 +26,12 @@ from torch._subclasses.fake_tensor import (
     UnsupportedFakeTensorException,
 )
 from torch.distributed._tools.mem_tracker import MemTracker
-from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from ninefold.config.spec import RunSpec
 from ninefold.dataset.loader import HostSource
 from ninefold.engine.batches import Batches
-from ninefold.engine.parallel import RankContext
+from ninefold.engine.parallel import RankContext, local_part
 from ninefold.engine.parallel.none import Single
 from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError, Failure, located
@@ -260,5 +259,4 @@ def like(leaf: Any, rows: int, device: torch.device) -> Tensor:
 
 def total(tensors: Iterable[Any]) -> int:
     """The bytes of the tensors among these, or of this process's part of each."""
-    held = (each.to_local() if isinstance(each, DTensor) else each for each in tensors)
-    return sum(each.nbytes for each in held if isinstance(each, Tensor))
+    return sum(local_part(each).nbytes for each in tensors if isinstance(each, Tensor))

@@ -127,15 +127,12 @@ class HashedFiles(FileSystem):
 class Stream(Hashing):
     """What torch needs of a file besides `write`."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        super().__init__(file)
-        self._stream = file
-
     def tell(self) -> int:
         return self.written
 
     def fileno(self) -> int:
-        return self._stream.fileno()
+        assert self._file is not None
+        return self._file.fileno()
 
     def close(self) -> None:
         """Nothing: the one who opened it closes it."""

@@ -104,7 +104,8 @@ class FSDP(Spread):
             ]
         else:
             modules = named_in(model, self.units)
-            found = [modules[name] for name in sorted(self.units, key=deepest_first)]
+            inner_first = sorted(self.units, key=lambda name: name.count("."), reverse=True)
+            found = [modules[name] for name in inner_first]
         if not any(isinstance(each, Cast) for each in model.modules()):
             return found
         norms = [each for each in model.modules() if isinstance(each, BATCH_NORM)]
@@ -167,8 +168,3 @@ def large(module: nn.Module, least: int) -> list[nn.Module]:
 def uses_of(module: nn.Module) -> Counter[int]:
     """How often a module has each parameter, by id."""
     return Counter(id(each) for _, each in module.named_parameters(remove_duplicate=False))
-
-
-def deepest_first(name: str) -> int:
-    """A key that sorts names of modules so that none comes after one that contains it."""
-    return -name.count(".")

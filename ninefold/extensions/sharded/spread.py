@@ -31,9 +31,7 @@ class Spread(Group):
     def writer(self, checkpoints: Any) -> Any:
         if self.checkpoint == "whole":
             return None
-        from ninefold.extensions.sharded.dcp import (
-            ShardedWriter,  # torch's part of it takes a while to import
-        )
+        from ninefold.extensions.sharded.dcp import ShardedWriter  # torch's part imports slowly
 
         return ShardedWriter(checkpoints)
 

@@ -12,12 +12,12 @@ from weakref import WeakSet
 import pytest
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from benchmarks import ours
 from ninefold.dataset.collated import Collated
+from ninefold.engine.parallel import local_part
 from ninefold.engine.parallel.none import Single
 from ninefold.errors import ConfigError
 from ninefold.extensions.fits.__main__ import HEAD, size_of
@@ -54,9 +54,8 @@ class Live(TorchDispatchMode):
 
     def take(self, result: Any) -> None:
         for leaf in tree_leaves(result):
-            own = leaf.to_local() if isinstance(leaf, DTensor) else leaf
-            if isinstance(own, Tensor):
-                self.storages.add(own.untyped_storage())
+            if isinstance(leaf, Tensor):
+                self.storages.add(local_part(leaf).untyped_storage())
         # FSDP drops what it has gathered by making the storage empty.
         self.most = max(self.most, sum(storage.nbytes() for storage in self.storages))
 

@@ -31,7 +31,6 @@ STRATEGIES = {
     "ddp4": ["parallel=ddp", "parallel.processes=4"],
     "fsdp2": ["parallel=fsdp", "parallel.processes=2"],
     "fsdp4": ["parallel=fsdp", "parallel.processes=4"],
-    "kept": ["parallel=fsdp", "parallel.processes=2", "parallel.reshard_after_forward=false"],
 }
 
 
