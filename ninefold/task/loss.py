@@ -49,9 +49,6 @@ def mean_over_examples(values: object, count: int, valid: Tensor | None = None) 
         allowed = f"it must return {counted(count, 'value')}, or {count} along its first dimension"
         do = "take its mean over all dimensions but the first, or set reduction=none"
         raise ConfigError("task.loss", list(values.shape), wrong, allowed, do)
-    if values.ndim == 1:
+    if valid is None or values.ndim == 1:
         return values.mean()
-    values = values.flatten(1)
-    if valid is None:
-        return values.mean()
-    return (values.sum(dim=1) / valid.flatten(1).sum(dim=1).clamp(min=1)).mean()
+    return (values.flatten(1).sum(dim=1) / valid.flatten(1).sum(dim=1).clamp(min=1)).mean()

@@ -98,12 +98,14 @@ class Regression(nn.Module):
         spread = square - total**2 / count
         varies = spread > 1e-12 * square
         r2 = (1 - squared / spread)[varies].mean().item() if bool(varies.any()) else None
-        found = {
-            "rmse": math.sqrt(squared.sum().item() / count.sum().item()),
-            "mae": absolute.sum().item() / count.sum().item(),
-            "r2": r2,
+        rmse = math.sqrt(squared.sum().item() / count.sum().item())
+        mae = absolute.sum().item() / count.sum().item()
+        figures = {
+            "rmse": Figure("RMSE", rmse, self._unit, "less"),
+            "mae": Figure("MAE", mae, self._unit, "less"),
+            "r2": Figure("R2", r2, "", "more"),
         }
-        score = found.pop(self.metric)
+        score = figures.pop(self.metric).value
         if score is None:
             wrong = "all targets of the set are the same, so that there is no R2"
             allowed = "targets that differ are allowed with task.metric=r2"
@@ -111,12 +113,7 @@ class Regression(nn.Module):
         roots = (squared / count).sqrt().tolist()
         return Scores(
             score=score,
-            others=[
-                Figure("R2", value, "", "more")
-                if name == "r2"
-                else Figure(name.upper(), value, self._unit, "less")
-                for name, value in found.items()
-            ],
+            others=[*figures.values()],
             each=named(names, roots) if len(roots) > 1 else {},
             each_name="RMSE",
         )
