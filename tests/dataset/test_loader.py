@@ -98,11 +98,6 @@ def test_a_data_error_arrives_as_it_was_raised(workers):
     assert caught.value is failure
 
 
-def leave_by_break() -> None:
-    for _ in gathered([Made(1, seconds=0.1)], BATCHES, 2):
-        break
-
-
 def batches() -> Iterator[Any]:
     prepare = ImagePreparation(3)
     return Batches(HostSource(EXAMPLES, 2), 8, 0, prepare, ALONE).epoch(0, 0, nothing, nothing)
@@ -123,7 +118,7 @@ def leave_by_forgetting() -> None:
     del source
 
 
-@pytest.mark.parametrize("leave", [leave_by_break, leave_by_exception, leave_by_forgetting])
+@pytest.mark.parametrize("leave", [leave_by_exception, leave_by_forgetting])
 def test_leaving_an_epoch_ends_its_loader_threads(leave):
     began = time.monotonic()
     leave()
