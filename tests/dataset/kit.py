@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from ninefold.dataset import Examples, Rows
+from ninefold.dataset import Examples
 from ninefold.engine.batches import Batches, Preparation, Source
 from ninefold.engine.parallel import RankContext
 
@@ -25,19 +25,6 @@ def labeled(count: int = 43, *shape: int, classes: int | None = 10) -> Examples:
     """
     images = np.random.default_rng(0).integers(0, 256, (count, *(shape or (3, 8, 10))), np.uint8)
     return Examples(images, np.arange(count) % (classes or count))
-
-
-class Lazy:
-    """Rows of an array that are made when they are read, as images in files are."""
-
-    def __init__(self, array: Any) -> None:
-        self.array, self.shape = array, array.shape
-
-    def __len__(self) -> int:
-        return len(self.array)
-
-    def __getitem__(self, rows: Rows) -> Any:
-        return self.array[rows].copy()
 
 
 def nothing(*phase: object) -> None:

@@ -13,6 +13,7 @@ import torch
 from benchmarks import ours
 from ninefold.config import untrusted
 from ninefold.dataset import Examples
+from ninefold.dataset.images import ImageFiles, ImageTree
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.plan import resident_bytes
 from ninefold.dataset.preparation import ImagePreparation, to_device
@@ -20,7 +21,7 @@ from ninefold.dataset.resident import Resident
 from ninefold.engine.batches import shard
 from ninefold.engine.parallel import RankContext
 from tests.conftest import result
-from tests.dataset.kit import ALONE, CPU, Lazy, epoch, labeled, ranks
+from tests.dataset.kit import ALONE, CPU, epoch, labeled, ranks
 from tests.kit import same
 
 GPU = torch.device("cuda", 0)
@@ -67,7 +68,8 @@ def test_a_set_on_the_device_is_evaluated_as_one_that_the_host_reads(kind):
 
 
 BYTES = 43 * (3 * 8 * 10 + 8)
-SET, FILES = labeled(), Examples(Lazy(labeled().inputs), labeled().targets)
+SET, IMAGES = labeled(), ImageFiles(["0.png"] * 43, (3, 8, 10), ImageTree(None, ""))
+FILES = Examples(IMAGES, SET.targets)
 
 
 @pytest.mark.parametrize(
