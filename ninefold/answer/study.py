@@ -56,16 +56,11 @@ def look_at(runs: Sequence[Run], sweep: StudyRecord, pairs: str) -> Look:
     names = (name_of(run, sweep) for run in first.group.timing if run.cell == best)
     named = next(filter(None, names), best and str(best))
     rank = first.simplicity
-    known = _others_decided(sweep, found) if len(found) > 1 else None  # of values that differ
+    # Of values that differ an extension knows whether more rounds cannot change its answer.
+    known = import_module(ANSWERS).decided(sweep, found) if len(found) > 1 else None
     if known is not None:
         return Look(known and not any(left), named)
     return Look(not any(left), named, sorted(cells, key=lambda name: (rank(cells[name]), name)))
-
-
-def _others_decided(sweep: StudyRecord, found: Sequence[StudyFacts]) -> bool | None:
-    """Whether more rounds cannot change the answer of an extension; None: it has none."""
-    asked = (import_module(module).decided(sweep, found) for module in ANSWERS)
-    return next((known for known in asked if known is not None), None)
 
 
 def against(found: Decision[StudyFacts], cell: Cell) -> str:

@@ -8,9 +8,9 @@ is here; it imports none of them before it is needed.
 COMMANDS = {
     "fits": "[memory=24GiB] [KEY=VALUE ...]: the memory of a training step, and the largest batch",
 }
-# Modules whose `answer` answers studies of other questions than which configuration is fastest, and
-# whose `decided` tells whether more rounds could change it.
-ANSWERS = ("ninefold.extensions.reports.answer",)
+# The module whose `answer` answers studies of other questions than which configuration is fastest,
+# and whose `decided` tells whether more rounds could change it; both return None of other studies.
+ANSWERS = "ninefold.extensions.reports.answer"
 # The ending of checkpoints that are folders, and the module whose `read` reads them.
 SHARDED, READS_SHARDED = ".dcp", "ninefold.extensions.sharded.dcp"
 DECODERS = ("nibabel",)  # packages that decode examples: a cache is of one version of each

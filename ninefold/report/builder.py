@@ -53,18 +53,6 @@ def build(recording: Recording, found: Sequence[StudyFacts], typed: str | None =
     )
 
 
-def _other_answer(recording: Recording, found: Sequence[StudyFacts]) -> Answer | None:
-    """The answer of an extension, to another question than which configuration is the fastest.
-
-    Its function `answer` returns None where that was not asked.
-    """
-    for module in ANSWERS if found else ():
-        answer: Answer | None = import_module(module).answer(recording, found)
-        if answer is not None:
-            return answer
-    return None
-
-
 def answer_of(
     recording: Recording, found: Sequence[StudyFacts], typed: str | None = None
 ) -> tuple[Answer, bool]:
@@ -74,7 +62,7 @@ def answer_of(
     if not found:
         return Answer("No answer yet: no run counts.", False), True
     first, steps = found[0], recording.next_steps
-    other = _other_answer(recording, found)
+    other: Answer | None = import_module(ANSWERS).answer(recording, found)
     answer, by_value = other or study.answer(first, steps), other and other.by_value
     limits = [*answer.caveats, *notes.notes(first)]
     if len(found) > 1 and not by_value:  # what the answer is of comes before that
