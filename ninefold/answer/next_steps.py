@@ -37,7 +37,7 @@ class NextSteps:
     def surer(self, found: Decision[StudyFacts]) -> NextStep | None:
         """What measures more; None where the answer is decided, or more would not change it."""
         facts, sweep = found.facts, self.sweep
-        if not self._goes_on or not (sweep.rounds or sweep.timing):
+        if not (sweep.rounds or sweep.timing):
             return None
         if facts.unfinished:
             words = self._budget(self._seconds_of_a_seed)
@@ -60,8 +60,6 @@ class NextSteps:
     def of_seeds(self, seeds: int, text: str) -> NextStep | None:
         """What trains so many seeds in all; None where nothing can. text: what they are for."""
         sweep = self.sweep
-        if not self._goes_on:
-            return None
         # A resumed study goes on with the seeds that it has run; a round may have been repeated.
         own = list(dict.fromkeys(e.seed for e in sweep.rounds if isinstance(e.seed, int)))
         after = max(own, default=-1) + 1
@@ -80,7 +78,7 @@ class NextSteps:
         found: the decision, if the study asks for the fastest.
         """
         sweep = self.sweep
-        if not self._goes_on or facts.group.on_hosts > 1:
+        if facts.group.on_hosts > 1:
             return None
         if not facts.timed:
             words = {"study.ask": "[time,score]"}
@@ -114,19 +112,16 @@ class NextSteps:
     def _setting(self, name: str) -> object:
         return self.sweep.settings.get("study", {}).get(name)
 
-    @property
-    def _goes_on(self) -> bool:
-        """Whether anything can go on with it."""
-        return bool(self.folder and self.sweep.command)
-
     def _budget(self, further: float) -> dict[str, str]:
         """The budget of a command that trains so many seconds more: none if it would end it."""
         budget = finite(self._setting("budget"))
         ends = budget is not None and self._seconds_of_training + further > 60 * budget
         return {"study.budget": "null"} if ends else {}
 
-    def _step(self, words: Mapping[str, str], minutes: float | None, text: str) -> NextStep:
-        """The command that goes on with the study, with these keys."""
+    def _step(self, words: Mapping[str, str], minutes: float | None, text: str) -> NextStep | None:
+        """The command that goes on with the study, with these keys; None where nothing can."""
+        if not (self.folder and self.sweep.command):
+            return None
         trust = {"trust": "true"} if self.trust else {}
         words = {"study.resume": as_value(self.folder), **trust, **words}
         command = shlex.join(f"{key}={value}" for key, value in words.items())
