@@ -93,7 +93,9 @@ def differences(table: Array, copies: Collection[tuple[int, int]] = ()) -> Diffe
     order = np.argsort(~there, axis=0, kind="stable")  # a pair's rounds first
     values = np.take_along_axis(np.where(there, values, 0.0), order, axis=0)
     rounds = there.sum(axis=0)
-    mean, variance = _moments(values, rounds)
+    mean = values.sum(axis=0) / np.maximum(rounds, 1)
+    residuals = np.where(np.arange(len(values))[:, None] < rounds, values - mean, 0.0)
+    variance = (residuals**2).sum(axis=0) / np.maximum(rounds - 1, 1)
     distinct = np.unique(np.nan_to_num(table, nan=np.inf), axis=0) if table.size else table
     pooled = _pooled_freedom(distinct)
     shrunk, freedom = _moderated(variance, rounds, pooled, len(distinct))
@@ -163,15 +165,6 @@ def number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def prior_freedom(excess: Array) -> Array:
-    """Return Smyth's degrees of freedom of a prior; infinite if all variances are alike.
-
-    excess: of the variance of variances' logarithms over what their degrees of freedom explain.
-    """
-    found: Array = np.interp(excess, _TRIGAMMAS, _FREEDOMS, left=np.inf)
-    return found
-
-
 def _equal(table: Array) -> Ints:
     """The first cell that has each cell's scores in all its seeds, and perhaps more."""
     group = np.arange(len(table), dtype=np.int64)
@@ -184,57 +177,38 @@ def _equal(table: Array) -> Ints:
     return group
 
 
-def _moments(values: Array, rounds: Ints) -> tuple[Array, Array]:
-    """Mean and variance [..., pairs] of values [..., most rounds, pairs]."""
-    inside = np.arange(values.shape[-2])[:, None] < rounds
-    mean = np.where(inside, values, 0.0).sum(axis=-2) / np.maximum(rounds, 1)
-    residuals = np.where(inside, values - mean[..., None, :], 0.0)
-    variance = (residuals**2).sum(axis=-2) / np.maximum(rounds - 1, 1)
-    return mean, variance
-
-
 def _pooled_freedom(table: Array) -> float:
     """Degrees of freedom of the residuals of cell + round, an upper limit for each pair."""
     there = np.isfinite(table)
     return float(there.sum() - there.any(axis=1).sum() - there.any(axis=0).sum() + 1)
 
 
-def _lent_at_most(cells: int) -> float:
-    """The limit of borrowed degrees of freedom, as a share of a pair's own.
-
-    Few cells cannot show that their variances are alike.
-    """
-    return min(max(cells - 2, 0) / (MANY - 2), 1.0)
-
-
 def _moderated(variance: Array, rounds: Ints, pooled: float, cells: int) -> tuple[Array, Array]:
-    """Variances [..., pairs] shrunk, and their degrees of freedom.
+    """Variances [pairs] shrunk, and their degrees of freedom.
 
     The prior is Smyth's: the spread of the logarithms of the variances, beyond what the few rounds
     explain, measures how alike the cells are. In addition, borrowed degrees of freedom are limited
-    to a pair's own, to fewer with few cells, and if the cells are not alike, a variance is only
-    raised: otherwise one noisy cell among quiet ones causes false verdicts
-    (benchmarks/log/statistics.md).
+    to a pair's own, to fewer with few cells, which cannot show that their variances are alike. If
+    the cells are not alike, a variance is only raised: otherwise one noisy cell among quiet ones
+    causes false verdicts (benchmarks/log/statistics.md).
     """
     own = np.maximum(rounds - 1.0, 0.0)
     seen = (variance > NOTHING**2) & (own > 0)
-    count = seen.sum(axis=-1)
+    count = int(seen.sum())
     half = np.maximum(own, 1.0) / 2
     logs = np.log(np.where(seen, variance, 1.0)) - special.digamma(half) + np.log(half)
-    center = np.where(seen, logs, 0.0).sum(axis=-1) / np.maximum(count, 1)
-    spread = np.where(seen, (logs - center[..., None]) ** 2, 0.0).sum(axis=-1)
-    chance = np.where(seen, special.polygamma(1, half), 0.0).sum(axis=-1) / np.maximum(count, 1)
-    excess = spread / np.maximum(count - 1, 1) - chance
-    prior = prior_freedom(excess)
-    alike = np.isinf(prior)
-    weights = np.where(seen, own, 0.0)
-    pooled_mean = (weights * variance).sum(axis=-1) / np.maximum(weights.sum(axis=-1), 1.0)
-    half = np.where(alike, 1.0, prior) / 2
-    mean = np.where(alike, pooled_mean, np.exp(center + special.digamma(half) - np.log(half)))
-    prior = np.where(count > 1, prior, 0.0)
-    most = own * _lent_at_most(cells)
-    lent = np.minimum(prior[..., None], most)
+    center = np.where(seen, logs, 0.0).sum() / max(count, 1)
+    spread = np.where(seen, (logs - center) ** 2, 0.0).sum() / max(count - 1, 1)
+    chance = np.where(seen, special.polygamma(1, half), 0.0).sum() / max(count, 1)
+    prior = np.interp(spread - chance, _TRIGAMMAS, _FREEDOMS, left=np.inf)
+    if np.isinf(prior):  # all variances are alike
+        weights = np.where(seen, own, 0.0)
+        mean = (weights * variance).sum() / max(weights.sum(), 1.0)
+    else:
+        mean = np.exp(center + special.digamma(prior / 2) - np.log(prior / 2))
+    most = own * min(max(cells - 2, 0) / (MANY - 2), 1.0)
+    lent = np.minimum(prior if count > 1 else 0.0, most)
     freedom = np.maximum(own + lent, 1e-300)
-    shrunk = (lent * mean[..., None] + own * variance) / freedom
+    shrunk = (lent * mean + own * variance) / freedom
     shrunk = np.where(lent < most, np.maximum(shrunk, variance), shrunk)
     return shrunk, np.maximum(np.minimum(freedom, pooled), own)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -78,7 +78,8 @@ def compare(
         looks.append((seen, own))
     log_floor = math.log1p(floor) + _shown(control)
     sign = 1.0 if settings.better == "more" else -1.0  # below, more is better
-    points = differences(sign * _table(scores), _places(list(scores), copies))
+    seeds = {seed for cell in scores.values() for seed in cell}
+    points = differences(sign * _table(scores, scores, seeds), _places(list(scores), copies))
     of_scores = settings.level / settings.looks
     score_pairs = _pairs(
         list(scores), points, settings.margin, settings.level, lambda _: of_scores, BY_SCORE
@@ -101,7 +102,9 @@ def _of_times(
 
     controls: pairs of places in `names`.
     """
-    turns, stretches = _logs(names, [timings.seconds, timings.stretches])
+    of = timings.seconds, timings.stretches
+    rounds = {number for values in of for cell in values.values() for number in cell}
+    turns, stretches = (_logs(_table(values, names, rounds)) for values in of)
     waits = np.array([name in timings.waits for name in names], dtype=bool)
     logs = np.where(waits[:, None], stretches, turns)
     control = _control(names, logs, controls, math.log1p(same))
@@ -114,14 +117,9 @@ def _of_times(
     return seen, control
 
 
-def _logs(names: Sequence[Name], of: Sequence[Values]) -> Iterator[Array]:
-    """Logarithms of several values above 0, float64 [cells, rounds], nan where there is none."""
-    rounds = sorted({number for values in of for cell in values.values() for number in cell})
-    for values in of:
-        cells = [values.get(name, {}) for name in names]
-        table = np.array([[cell.get(number, np.nan) for number in rounds] for cell in cells])
-        table = table.reshape(len(names), len(rounds)).astype(np.float64)
-        yield np.log(np.where((table > 0) & np.isfinite(table), table, np.nan))
+def _logs(table: Array) -> Array:
+    """Logarithms of the values above 0, nan of others."""
+    return np.log(np.where(table > 0, table, np.nan))
 
 
 def _turned(pair: Difference) -> Difference:
@@ -154,11 +152,11 @@ def _above(pair: Pair, floor: float) -> Pair:
     return replace(pair, verdict=OPEN if pair.verdict == OPEN else WITHIN)
 
 
-def _table(values: Values) -> Array:
-    """float64 [cells, seeds], nan where a cell has no value."""
-    rounds = sorted({round for cell in values.values() for round in cell})
-    table = np.array([[cell.get(round, np.nan) for round in rounds] for cell in values.values()])
-    table = table.reshape(len(values), len(rounds)).astype(np.float64)
+def _table(values: Values, names: Collection[Name], numbers: Collection[int]) -> Array:
+    """float64 [cells, rounds or seeds], nan where a cell has no value that is finite."""
+    cells = [values.get(name, {}) for name in names]
+    rows = [[cell.get(number, np.nan) for number in sorted(numbers)] for cell in cells]
+    table = np.array(rows, dtype=np.float64).reshape(len(cells), len(numbers))
     return np.where(np.isfinite(table), table, np.nan)
 
 
