@@ -85,8 +85,10 @@ class StudyRecord:
     @classmethod
     def of(cls, stored: object) -> StudyRecord:
         """The record in a sweep.json. Raises ValueError if it is damaged."""
+        if isinstance(stored, Mapping):  # what is null is as if it were missing
+            stored = {key: value for key, value in stored.items() if value is not None}
         try:
-            found = msgspec.convert(_fields(stored), StudyRecord, str_keys=True)
+            found = msgspec.convert(stored, StudyRecord, str_keys=True)
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from error
         for entry in (*found.rounds, *found.timing):
@@ -125,19 +127,3 @@ class StudyRecord:
 def was_repeated(folder: str) -> bool:
     """Return whether the run of this folder, relative to the study's, was repeated."""
     return folder.startswith(f"{SUPERSEDED}/")
-
-
-def _fields(stored: object) -> object:
-    """What a sweep.json says in the fields of a StudyRecord."""
-    if not isinstance(stored, Mapping):
-        return stored
-    found = _known(stored)
-    for kind in ("rounds", "timing"):
-        if isinstance(entries := found.get(kind), list):
-            found[kind] = [_known(each) if isinstance(each, dict) else each for each in entries]
-    return found
-
-
-def _known(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields without those that are null: they are as if they were missing."""
-    return {key: value for key, value in stored.items() if value is not None}
