@@ -22,11 +22,23 @@ DDP = replace(RUN, folder="ddp", parallel="ddp", replicas=2)
 SPLIT = replace(RUN, folder="split", parallel="split", chunks=4)
 CAST = replace(RUN, folder="cast", amp="autocast", dtype="float16")
 Arrays = dict[str, Any]
+Change = dict[str, Callable[[Any], Any]]  # what is made of an array, by its name
+
+OTHER_EXAMPLES: Change = {"loss": lambda of: 1.01 * of, "gradients": lambda of: of[:, ::-1]}
+BATCH_NORM: Change = {**OTHER_EXAMPLES, "batch_norm": np.ones_like}
+OTHER_RATE: Change = {"updates": lambda of: 2 * of}
+SUMMED: Change = {"gradients": lambda of: 2 * of}
+OTHER_WEIGHTS: Change = {"weights": lambda of: of[:, ::-1]}
+UNDERFLOWN: Change = {"gradients": lambda of: np.where(np.abs(of) < 0.1, 0, of)}
+ROUNDED: Change = {"gradients": np.float16, "loss": lambda of: 1.001 * of}
+ROUNDED_LESS: Change = {"gradients": lambda of: (1 + 1e-6) * of, "loss": lambda of: of + 1e-6}
+HALF_INFINITE: Change = {"gradients": lambda of: np.where(np.arange(len(of[0])) < 600, np.inf, of)}
+ZERO: Change = {"gradients": lambda of: 0 * of}
 
 
-def arrays(n: int = 1000) -> Arrays:
+def arrays(change: Change | None = None, n: int = 1000) -> Arrays:
     draw = np.random.default_rng(0)
-    return {
+    content = {
         "loss": np.array([2.4, 2.3]),
         "gradients": draw.normal(size=(2, n)).astype(np.float32),
         "updates": draw.normal(size=(2, n)).astype(np.float32) / 1000,
@@ -34,6 +46,9 @@ def arrays(n: int = 1000) -> Arrays:
         "skipped": np.array([False, False]),
         "batch_norm": np.array(False),
     }
+    for name, made in (change or {}).items():
+        content[name] = made(content[name]).astype(content[name].dtype)
+    return content
 
 
 def write(folder: Path, run: Run, content: Arrays) -> None:
@@ -55,72 +70,25 @@ def judged(folder: Path, run: Run, content: Arrays) -> CellNumerics:
     return entry
 
 
-def other_examples(content: Arrays) -> None:
-    content["loss"] *= 1.01
-    content["gradients"] = content["gradients"][:, ::-1]
-
-
-def batch_norm(content: Arrays) -> None:
-    other_examples(content)
-    content["batch_norm"] = np.array(True)
-
-
-def other_rate(content: Arrays) -> None:
-    content["updates"] *= 2
-
-
-def summed(content: Arrays) -> None:
-    content["gradients"] *= 2
-
-
-def other_weights(content: Arrays) -> None:
-    content["weights"] = content["weights"][:, ::-1]
-
-
-def underflown(content: Arrays) -> None:
-    small = np.abs(content["gradients"]) < 0.1
-    content["gradients"][small] = 0
-
-
-def rounded(content: Arrays) -> None:
-    content["gradients"] = content["gradients"].astype(np.float16).astype(np.float32)
-    content["loss"] *= 1.001
-
-
-def rounded_less(content: Arrays) -> None:
-    content["gradients"] *= 1 + 1e-6
-    content["loss"] += 1e-6
-
-
-def half_infinite(content: Arrays) -> None:
-    content["gradients"][0, :600] = np.inf
-
-
-def zero(content: Arrays) -> None:
-    content["gradients"][0] = 0
-
-
 @pytest.mark.parametrize(
     ("run", "change", "verdict", "sentence"),
     [
-        (DDP, rounded_less, SAME, "no more than rounding"),
-        (DDP, other_examples, OTHER, "first loss is 1.0% off, its gradient has a cosine of "),
-        (DDP, batch_norm, OTHER, "each replica's own part of a batch, of which there are 2"),
-        (replace(DDP, replicas=1), batch_norm, OTHER, "it takes other examples, or computes"),
-        (DDP, other_rate, OTHER, "and is 1.0 times as large, its update 2.0 times: "),
-        (DDP, summed, OTHER, "and is 2.0 times as large, its update 1.0 times: "),
-        (DDP, other_weights, OTHER, "other weights"),
-        (DDP, rounded, OTHER, "first loss is 0.1% off, its gradient has a cosine of 1.0 with"),
-        (DDP, half_infinite, OTHER, "zero or not finite"),
-        (DDP, zero, OTHER, "zero or not finite"),
-        (CAST, rounded, WITHIN, "what float16 rounds away"),
-        (CAST, underflown, OTHER, r"% of its gradient is zero where none, fp32's is not"),
+        (DDP, ROUNDED_LESS, SAME, "no more than rounding"),
+        (DDP, OTHER_EXAMPLES, OTHER, "first loss is 1.0% off, its gradient has a cosine of "),
+        (DDP, BATCH_NORM, OTHER, "each replica's own part of a batch, of which there are 2"),
+        (replace(DDP, replicas=1), BATCH_NORM, OTHER, "it takes other examples, or computes"),
+        (DDP, OTHER_RATE, OTHER, "and is 1.0 times as large, its update 2.0 times: "),
+        (DDP, SUMMED, OTHER, "and is 2.0 times as large, its update 1.0 times: "),
+        (DDP, OTHER_WEIGHTS, OTHER, "other weights"),
+        (DDP, ROUNDED, OTHER, "first loss is 0.1% off, its gradient has a cosine of 1.0 with"),
+        (DDP, HALF_INFINITE, OTHER, "zero or not finite"),
+        (DDP, ZERO, OTHER, "zero or not finite"),
+        (CAST, ROUNDED, WITHIN, "what float16 rounds away"),
+        (CAST, UNDERFLOWN, OTHER, r"% of its gradient is zero where none, fp32's is not"),
     ],
 )
 def test_each_difference_is_told_from_the_others(run, change, verdict, sentence, tmp_path):
-    content = arrays()
-    change(content)
-    entry = judged(tmp_path, run, content)
+    entry = judged(tmp_path, run, arrays(change))
     assert entry.verdict == verdict
     assert sentence in entry.sentence
 
@@ -130,10 +98,7 @@ def test_each_difference_is_told_from_the_others(run, change, verdict, sentence,
     [(DDP, 1, True), (replace(DDP, replicas=1), 1, False), (SPLIT, 1, True), (SPLIT, 2, False)],
 )
 def test_batch_norm_of_parts_is_by_design_unless_more_is_wrong(run, size, by_design, tmp_path):
-    content = arrays()
-    batch_norm(content)
-    content["updates"] *= size
-    entry = judged(tmp_path, run, content)
+    entry = judged(tmp_path, run, arrays({**BATCH_NORM, "updates": lambda of: size * of}))
     assert entry.by_design is by_design
     assert ("batch norm takes the mean and variance" in entry.sentence) is by_design
 
@@ -144,44 +109,25 @@ def test_first_steps_are_compared_only_of_batches_of_one_size(tmp_path):
     ddp = [replace(DDP, folder=f"x{n}", batch_size=64 * n, processes=n, scaling="weak")
            for n in (1, 4)]  # fmt: skip
     for run in (one, *ddp):
-        content = arrays()
-        if run.folder == "x4":
-            other_examples(content)
-        write(tmp_path, run, content)
+        write(tmp_path, run, arrays(OTHER_EXAMPLES if run.folder == "x4" else None))
     assert {row.folder for row in rows(tmp_path, [one, *ddp])} == {"none", "x1"}
 
 
 def test_batch_norm_explains_a_gradient_of_another_size_alone(tmp_path):
-    content = {**arrays(), "batch_norm": np.array(True)}
-    content["gradients"] *= 1.1
-    entry = judged(tmp_path, DDP, content)
+    larger: Change = {"gradients": lambda of: 1.1 * of, "batch_norm": np.ones_like}
+    entry = judged(tmp_path, DDP, arrays(larger))
     assert (entry.verdict, entry.by_design) == (OTHER, True)
     assert "batch norm takes the mean and variance" in entry.sentence
 
 
-def test_a_cell_is_as_wrong_as_the_worst_of_its_runs(tmp_path):
-    runs = [replace(run, folder=f"{run.folder}{seed}", seed=seed)
-            for seed in (0, 1) for run in (RUN, DDP)]  # fmt: skip
-    for run in runs:
-        content = arrays()
-        if run.folder == "ddp1":
-            other_rate(content)
-        write(tmp_path, run, content)
-    found = summarize(rows(tmp_path, runs), runs)
-    entry = found.rows[1]
-    assert (str(entry.cell), entry.verdict) == ("ddp-fp32", OTHER)
-    assert entry.update_ratio == pytest.approx(2)
-
-
-def test_the_sentence_on_a_cell_is_of_the_seed_whose_cosine_is_shown(tmp_path):
+def test_a_cell_is_as_wrong_as_the_worst_of_its_runs_whose_cosine_its_sentence_has(tmp_path):
     runs = [replace(run, folder=f"{run.folder}{seed}", seed=seed)
             for seed in (0, 1) for run in (RUN, DDP, CAST)]  # fmt: skip
-    changes = {"ddp0": other_rate, "ddp1": other_examples, "cast0": rounded, "cast1": rounded}
+    changes = {"ddp0": OTHER_RATE, "ddp1": OTHER_EXAMPLES, "cast1": ROUNDED}
     for run in runs:
-        content = arrays()
-        changes.get(run.folder, rounded_less)(content)
-        write(tmp_path, run, content)
+        write(tmp_path, run, arrays(changes.get(run.folder, ROUNDED_LESS)))
     _, cast, ddp = summarize(rows(tmp_path, runs), runs).rows
+    assert (ddp.verdict, ddp.update_ratio) == (OTHER, pytest.approx(2))
     assert f"a cosine of {ddp.cosine:.4f}".rstrip("0") in ddp.sentence
     assert cast.sentence == "The gradient of the first step differs by what float16 rounds away."
 
@@ -213,9 +159,8 @@ def test_a_small_file_that_unpacks_to_a_large_one_is_passed_over(tmp_path, monke
 
 
 def test_a_precision_of_ones_own_is_judged_by_what_it_computes_in(tmp_path):
-    own, content = replace(RUN, folder="own", amp="fast", tf32=True), arrays()
-    content["loss"] *= 1.001
-    entry = judged(tmp_path, own, content)
+    own = replace(RUN, folder="own", amp="fast", tf32=True)
+    entry = judged(tmp_path, own, arrays({"loss": lambda of: 1.001 * of}))
     assert entry.verdict == WITHIN
     assert "what TF32 rounds away" in entry.sentence
 
