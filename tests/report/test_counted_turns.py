@@ -9,20 +9,14 @@ import pytest
 from ninefold.tournament.taken import TakenTurn, TurnLog, counted
 
 CELLS = {"a": 1.0, "b": 2.0, "c": 3.0}  # seconds of a step
-Share = Callable[[int, int, str], float]
+Share = Callable[[int, int, str], float]  # of a round, a turn and a name
 
 
-def log(
-    slow: Share = lambda number, turn, name: 1.0,
-    others: Share = lambda number, turn, name: 0.0,
-    noise: float = 0.02,
-    rounds: int = 4,
-    turns: int = 5,
-) -> list[TakenTurn]:
-    """Turns of CELLS one after another. slow: times that a turn takes longer."""
+def log(others: Share, slow: Share = lambda number, turn, name: 1.0) -> list[TakenTurn]:
+    """Four rounds of five turns of CELLS. slow: times that a turn takes longer."""
     draw, found = np.random.default_rng(0), TurnLog()
-    for number, turn, (name, seconds) in product(range(rounds), range(turns), CELLS.items()):
-        took = seconds * slow(number, turn, name) * draw.normal(1, noise)
+    for number, turn, (name, seconds) in product(range(4), range(5), CELLS.items()):
+        took = seconds * slow(number, turn, name) * draw.normal(1, 0.02)
         found.add(name, number, seconds=took, steps=1, others=others(number, turn, name))
     return found.turns
 
@@ -36,18 +30,19 @@ def left_out(turns: list[TakenTurn]) -> dict[str, set[tuple[int, int, str]]]:
     return found
 
 
+def quiet(number: int, turn: int, name: str) -> float:
+    return 0.0
+
+
 def test_on_a_quiet_machine_every_turn_counts_however_long_its_own_time_is():
-    assert left_out(log()) == {}
-    assert left_out(log(slow=lambda n, t, name: 99.0 if (n, t, name) == (1, 2, "b") else 1.0)) == {}
+    alone = log(quiet, slow=lambda n, t, name: 99.0 if (n, t, name) == (1, 2, "b") else 1.0)
+    of_all = log(quiet, slow=lambda n, t, name: 1.6 if n == 1 and t in (1, 2, 3) else 1.0)
+    assert left_out(alone) == left_out(of_all) == {}  # all are slow with a heavy batch
 
 
 def test_a_turn_beside_which_other_programs_used_a_tenth_of_the_cpus_is_left_out():
     found = left_out(log(others=lambda n, t, name: 0.11 if (n, t) == (1, 2) else 0.09))
     assert found == {"other programs": {(1, 2, name) for name in CELLS}}
-
-
-def test_slow_turns_of_others_leave_none_out_as_all_are_slow_with_a_heavy_batch():
-    assert left_out(log(slow=lambda n, t, name: 1.6 if n == 1 and t in (1, 2, 3) else 1.0)) == {}
 
 
 def test_where_most_turns_are_disturbed_every_turn_counts():
@@ -64,13 +59,11 @@ def test_a_name_without_a_turn_that_counts_misses_the_round():
 
 
 def test_bursts_of_other_programs_leave_ratios_as_they_are_on_the_quiet_machine():
-    def burst(number: int, turn: int, name: str) -> bool:
-        return (number, turn) in ((0, 1), (1, 4), (3, 0))
-
+    bursts = ((0, 1), (1, 4), (3, 0))
     found = counted(
         log(
-            slow=lambda n, t, name: (30.0 if name == "a" else 3.0) if burst(n, t, name) else 1.0,
-            others=lambda n, t, name: 0.5 if burst(n, t, name) else 0.01,
+            others=lambda n, t, name: 0.5 if (n, t) in bursts else 0.01,
+            slow=lambda n, t, name: (30.0 if name == "a" else 3.0) if (n, t) in bursts else 1.0,
         )
     ).seconds()
     for name, number in product(CELLS, range(4)):

@@ -16,7 +16,7 @@ from ninefold.stats import holm
 from ninefold.stats.best import standing
 from ninefold.stats.differences import differences, of_times
 from ninefold.stats.statistics import estimate
-from ninefold.stats.verdicts import Comparison, Control, Difference, Pair, Values
+from ninefold.stats.verdicts import Comparison, Difference, Pair, Values
 from tests.report.studies import (
     CELLS,
     DDP,
@@ -178,21 +178,10 @@ def test_cells_that_give_the_same_number_each_time_are_a_tie_and_break_nothing()
 
 
 def test_equal_numbers_in_two_rounds_are_chance_but_of_two_cells_that_do_the_same_work() -> None:
-    one = {
-        NONE: {0: 70.0, 1: 71.0},
-        DP: {0: 70.0, 1: 71.0},
-        DDP: {0: 70.0, 1: 71.0},
-    }
+    one = {cell: {0: 70.0, 1: 71.0} for cell in (NONE, DP, DDP)}
     found = compare({}, one, Settings(), [(NONE, DP)])
-    assert verdicts(found.score) == {
-        (NONE, DP): "tie",
-        (NONE, DDP): "open",
-        (DP, DDP): "open",
-    }
-    assert {s.cell: s.verdict for s in found.safety} == {
-        DP: "safe",
-        DDP: "open",
-    }
+    assert verdicts(found.score) == {(NONE, DP): "tie", (NONE, DDP): "open", (DP, DDP): "open"}
+    assert {s.cell: s.verdict for s in found.safety} == {DP: "safe", DDP: "open"}
     three = {cell: {**row, 2: 72.0} for cell, row in one.items()}
     assert set(verdicts(compare({}, three, Settings()).score).values()) == {"tie"}
 
@@ -255,19 +244,6 @@ def test_pairs_that_are_not_asked_for_cost_the_others_nothing() -> None:
     assert adjusted == pytest.approx([2 * p[0], max(2 * p[0], p[1])])
 
 
-def control(off: float, noise: float, rounds: int = 6) -> Control:
-    """The control of a study whose copies take `off` more of the time, a logarithm."""
-    rng = np.random.default_rng(5)
-    times = np.exp(0.03 * rng.standard_normal(rounds) + noise * rng.standard_normal((4, rounds)))
-    times[2:] *= math.exp(off)
-    names = (NONE, NONE_SCALER, DP, DP_SCALER)
-    seconds = {name: dict(enumerate(row)) for name, row in zip(names, times.tolist(), strict=True)}
-    pairs = [(NONE, DP), (NONE_SCALER, DP_SCALER), (NONE, "missing")]
-    found = compare(seconds, {}, Settings(), pairs).control
-    assert found is not None
-    return found
-
-
 def test_a_control_is_the_mean_over_all_pairs() -> None:
     seconds, _ = one(Truth())
     pairs = [(NONE, DP), (NONE_SCALER, DP_SCALER)]
@@ -293,7 +269,16 @@ def test_a_control_is_the_mean_over_all_pairs() -> None:
 def test_a_control_has_passed_has_failed_or_shows_neither(
     off: float, noise: float, state: str
 ) -> None:
-    assert control(off, noise).state == state
+    """The copies take `off` more of the time, a logarithm."""
+    rng = np.random.default_rng(5)
+    times = np.exp(0.03 * rng.standard_normal(6) + noise * rng.standard_normal((4, 6)))
+    times[2:] *= math.exp(off)
+    names = (NONE, NONE_SCALER, DP, DP_SCALER)
+    seconds = {name: dict(enumerate(row)) for name, row in zip(names, times.tolist(), strict=True)}
+    pairs = [(NONE, DP), (NONE_SCALER, DP_SCALER), (NONE, "missing")]
+    found = compare(seconds, {}, Settings(), pairs).control
+    assert found is not None
+    assert found.state == state
 
 
 def test_below_the_noise_floor_nothing_is_called_faster_or_slower_and_ties_stay() -> None:
