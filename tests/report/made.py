@@ -92,6 +92,11 @@ def write_result(run: Path, content: Mapping[str, Any]) -> None:
     (run / "result.json").write_text(json.dumps(content))
 
 
+def change(path: Path, **changes: Any) -> None:
+    """Change values of a JSON file."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
 def entry(number: int, runs: list[str], **changes: Any) -> dict[str, Any]:
     """A round of sweep.json."""
     return {"round": number, "seed": number, "part": 0, "runs": runs, **changes}

@@ -1,6 +1,5 @@
 """Timing in turns: what its rounds show, what is still measured, and what the report says."""
 
-import json
 import random
 from collections.abc import Mapping
 from itertools import product
@@ -24,7 +23,7 @@ from ninefold.study.screen import Screen
 from ninefold.study.timing import Timing
 from ninefold.tournament.contestant import Look
 from ninefold.tournament.rounds import Tournament
-from tests.report.made import entry, result, sweep, take_turns, write_result
+from tests.report.made import change, entry, result, sweep, take_turns, write_result
 from tests.report.studies import DDP, DDP_AUTOCAST, DP, NONE, NONE_AUTOCAST, NONE_SCALER
 
 SECONDS = {
@@ -42,7 +41,6 @@ def study(
     lost: Mapping[Cell, float] | None = None,
     seeds: int = 0,
     ask: str = "[time]",
-    memory: Mapping[Cell, int] | None = None,
     stretched: Mapping[Cell, float] | None = None,
     behind: Mapping[Cell, float] | None = None,
     ended: str | None = "rounds",
@@ -54,7 +52,6 @@ def study(
     stays: the rounds that a cell took part in, if not all
     lost: the share of the score that a cell loses
     seeds: of training runs; their clock is off by 50 %, up or down
-    memory: bytes that a timing run of a cell takes
     stretched: seconds of a step of a cell in a long stretch, over those in its turns
     behind: the share of a cell's steps that its GPU is behind in
     ended: why the timing rounds ended; None: they were interrupted
@@ -72,7 +69,6 @@ def study(
                     cell.parallel, cell.amp, number, turns=5, turn_seconds=turns, steps=44,
                     epochs=2.0, planned_epochs=10, train_seconds=44 * fmean(turns),
                     epoch_seconds=[],
-                    **({"peak_memory_bytes": [memory[cell] + number]} if memory else {}),
                     **({"stretch_seconds": stretched[cell] * fmean(turns) * chance.gauss(1, 0.004)}
                        if cell in (stretched or {}) else {}),
                     **({"gpu_behind": behind[cell]} if behind else {}),
@@ -101,10 +97,6 @@ def read(folder: Path) -> Report:
 def look(folder: Path, pairs: str) -> Look:
     """What the timing rounds of a study have shown."""
     return answer.look_at(*read_runs(folder), pairs)
-
-
-def caveats(folder: Path) -> str:
-    return " ".join(read(folder).answer.caveats)
 
 
 def test_a_clear_best_cell_settles_a_study_that_asks_for_the_best(tmp_path):
@@ -153,18 +145,15 @@ def test_a_resumed_study_leaves_out_who_was_eliminated_at_the_last_look(tmp_path
 def test_open_cells_are_measured_further_though_they_lack_a_key_that_is_swept(tmp_path):
     near = {**SECONDS, NONE: 1.01}
     folder = study(tmp_path, near, rounds=4, noise=0.06)
-    for path in folder.glob("timing/*/ddp-*/result.json"):
-        content = {**json.loads(path.read_text()), "overrides": ["parallel.bucket_cap_mb=1"]}
-        path.write_text(json.dumps(content))
-    facts = json.loads((folder / "sweep.json").read_text())
     key, values = "parallel.bucket_cap_mb", ("1", "25")
+    for path in folder.glob("timing/*/ddp-*/result.json"):
+        change(path, overrides=[f"{key}=1"])
     cells = [
-        {**cell, **({key: value} if cell["parallel"] == "ddp" else {})}
-        for cell in facts["planned_cells"]
-        for value in values
+        {"parallel": cell.parallel, "amp": cell.amp, **own}
+        for cell in near
+        for own in ([{key: value} for value in values] if cell.parallel == "ddp" else [{}])
     ]
-    facts |= {"swept": {key: values}, "planned_cells": cells}
-    (folder / "sweep.json").write_text(json.dumps(facts))
+    change(folder / "sweep.json", swept={key: values}, planned_cells=cells)
     state = look(folder, "best")
     assert {"none-fp32", "none-autocast"} <= {*state.left}
 
@@ -192,7 +181,10 @@ def test_a_cell_with_a_worse_score_is_not_named_and_those_behind_it_are_in_again
 
 def test_two_timing_rounds_decide_nothing_and_three_a_factor(tmp_path):
     far = {**SECONDS, NONE_SCALER: 2.0, DDP_AUTOCAST: 2.2}
-    answer = read(study(tmp_path / "two", far, rounds=2)).answer
+    two = study(tmp_path / "two", far, rounds=2)
+    for state in (look(two, "best"), look(two, "all")):
+        assert (state.decided, len(state.left)) == (False, len(far))
+    answer = read(two).answer
     assert answer.lead == "Too few rounds to tell: none, autocast is the fastest so far."
     assert (answer.decided, answer.train) == (False, None)
     answer = read(study(tmp_path / "three", far, rounds=3)).answer
@@ -216,8 +208,7 @@ def test_times_are_of_timing_rounds_and_scores_of_training_runs(tmp_path):
 def test_a_timing_run_that_failed_is_listed_as_one_and_its_cell_is_not_named(tmp_path):
     folder = study(tmp_path)
     path = folder / "timing" / "5" / "none-autocast" / "result.json"
-    content = {**json.loads(path.read_text()), "status": "failed", "error": "e", "turns": None}
-    path.write_text(json.dumps(content))
+    change(path, status="failed", error="e", turns=None)
     state = look(folder, "best")
     assert state.named == "none-scaler"
     assert sum(run.turns == 0 for run in read_runs(folder)[0]) == 1
@@ -273,16 +264,6 @@ def test_each_state_of_the_machine_has_its_sentence(tmp_path, others, said):
     assert answer.lead.startswith("Under load: ") == ("say little" in said)
 
 
-def test_beside_other_programs_one_round_decides_nothing_not_even_a_factor(tmp_path):
-    far = {**SECONDS, NONE_SCALER: 2.0, DDP_AUTOCAST: 2.2}
-    busy = [0.7] * 5
-    answer = read(study(tmp_path / "one", far, rounds=1, turn_others=busy)).answer
-    assert answer.lead == "Too few rounds to tell: none, autocast is the fastest so far."
-    assert (answer.decided, answer.chance, answer.train) == (False, None, None)
-    answer = read(study(tmp_path / "three", far, rounds=3, turn_others=busy)).answer
-    assert answer.lead.startswith("Under load: Use one process in autocast")
-
-
 def test_where_nothing_else_was_measured_one_round_beside_other_programs_is_enough(tmp_path):
     alone = study(tmp_path, {NONE: 5.0}, rounds=1, turn_others=[0.7] * 5)
     answer = read(alone).answer
@@ -291,13 +272,6 @@ def test_where_nothing_else_was_measured_one_round_beside_other_programs_is_enou
     )
     assert answer.decided
     assert answer.train
-
-
-@pytest.mark.parametrize("pairs", ["best", "all"])
-def test_a_study_goes_on_after_two_rounds(tmp_path, pairs):
-    far = {**SECONDS, NONE_SCALER: 2.0, DDP_AUTOCAST: 2.2}
-    state = look(study(tmp_path / "two", far, rounds=2), pairs)
-    assert (state.decided, len(state.left)) == (False, len(far))
 
 
 def test_what_is_told_of_left_out_turns_is_of_those_of_all_groups_as_is_what_counts(tmp_path):
@@ -319,13 +293,8 @@ def test_what_is_told_of_left_out_turns_is_of_those_of_all_groups_as_is_what_cou
 
 
 def test_after_one_round_of_one_turn_an_interval_is_not_known_yet(tmp_path):
-    one = {"turns": 1, "turn_seconds": [0.1]}
-    folder = study(tmp_path, rounds=1, noise=0.2)
-    for path in folder.glob("timing/*/*/result.json"):
-        content = json.loads(path.read_text())
-        first = content["turn_seconds"][:1]
-        path.write_text(json.dumps({**content, **one, "turn_seconds": first}))
-    [group] = read(folder).groups
+    runs = [result(*cell[:2], train_seconds=10 * took) for cell, took in SECONDS.items()]
+    [group] = read(sweep(tmp_path, *runs, turns=True)).groups
     assert {(pair.verdict, pair.low) for pair in group.comparison.seconds} == {("open", None)}
     assert group.comparison.control.low is None
     assert group.check[0].startswith("A/A test inconclusive (interval not known yet): ")
@@ -344,8 +313,7 @@ def test_pairs_of_a_cell_that_failed_keep_no_other_cell_in_a_study_of_all_pairs(
     near = {**SECONDS, DDP_AUTOCAST: 2.63}
     folder = study(tmp_path, near, noise=0.03)
     before = look(folder, "all").left
-    path = folder / "timing" / "5" / "ddp-autocast" / "result.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "status": "failed", "error": "e"}))
+    change(folder / "timing" / "5" / "ddp-autocast" / "result.json", status="failed", error="e")
     after = look(folder, "all").left
     assert "ddp-fp32" in before
     assert "ddp-fp32" not in after

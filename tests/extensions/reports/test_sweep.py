@@ -17,7 +17,7 @@ from ninefold.extensions.reports import answer
 from ninefold.extensions.reports.sweep import _timings
 from ninefold.report.tree import Report
 from ninefold.stats.verdicts import Timings
-from tests.report.made import built, recorded, result, sweep
+from tests.report.made import built, change, recorded, result, sweep
 
 RATES = {"0.0001": 0.8694, "0.001": 0.975, "0.01": 0.8611}
 
@@ -127,9 +127,7 @@ def test_a_sweep_over_models_names_the_model_whatever_is_better(tmp_path, score,
 
 def test_a_value_whose_run_failed_keeps_its_row(tmp_path):
     folder = swept(tmp_path)
-    path = folder / "runs" / "2_none_fp32" / "result.json"
-    content = json.loads(path.read_text()) | {"status": "diverged", "error": "error: a=b: c; d; e"}
-    path.write_text(json.dumps(content))
+    change(folder / "runs" / "2_none_fp32" / "result.json", status="diverged", error="error: a=b")
     found = built(recorded(folder))
     assert rows_of(found)[-1] == ["optimizer.lr=0.01", "–", "–", "diverged"]
 
@@ -215,8 +213,7 @@ def test_a_value_that_alone_did_not_fail_is_not_told_to_be_the_fastest(tmp_path)
     runs = [result(model=model, seed=seed) for model in ("convnet", "mlp") for seed in range(4)]
     folder = sweep(tmp_path, *runs, turns=True, settings={"study": {"ask": ["time"]}}, rounds=[])
     path = folder / "timing" / "3" / "none-fp32_mlp" / "result.json"
-    content = json.loads(path.read_text()) | {"status": "failed", "error": "error: a=b: c; d; e"}
-    path.write_text(json.dumps(content))
+    change(path, status="failed", error="error: a=b: c; d; e")
     found = built(recorded(folder)).answer
     assert found.lead == "model=convnet has the shortest times so far: 2.00 s per epoch."
     assert not found.decided
