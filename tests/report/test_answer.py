@@ -33,7 +33,7 @@ from ninefold.report import read, write
 from ninefold.report.data.conditions import conditions
 from ninefold.report.data.csv_files import read_records
 from ninefold.report.data.environment import gather
-from ninefold.report.data.recording import Recording, gather_recording
+from ninefold.report.data.recording import Recording, find_recording
 from ninefold.report.loop_settings import CAST, settings
 from ninefold.report.render.results import results
 from ninefold.study_record import StudyRecord
@@ -559,8 +559,7 @@ def test_a_study_that_was_stopped_has_the_command_that_resumes_it(tmp_path):
             for parallel in ("none", "ddp") for amp in ("fp32", "autocast")
         ],
     )  # fmt: skip
-    recording = gather_recording(tmp_path)
-    assert recording is not None
+    recording, _ = find_recording(tmp_path)
     answer = built(replace(recording, folder=Path("outputs/mine"))).answer
     assert answer.lead == "No answer yet: none, fp32 has no run that ended well."
     assert answer.surer is not None
@@ -659,8 +658,6 @@ def test_more_seeds_are_not_trained_for_a_cell_that_none_gives_a_score(
     assert read(tmp_path, "train").report.answer.decided is (
         ends and not lead.startswith("No answer")
     )
-    recording = gather_recording(tmp_path)
-    assert recording is not None
-    answer = built(recording).answer
+    answer = built(find_recording(tmp_path)[0]).answer
     assert (answer.lead, answer.surer is None) == (lead, ends)
     assert all(f"{cell.parallel}, fp32: not known (open)." not in answer.reasons for cell in never)

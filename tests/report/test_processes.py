@@ -9,7 +9,7 @@ from ninefold.answer.cell import Cell
 from ninefold.answer.grouping import groups
 from ninefold.answer.runs import name_of
 from ninefold.answer.study_facts import StudyFacts
-from ninefold.report.data.recording import gather_recording, read_recording, read_runs
+from ninefold.report.data.recording import find_recording, read_recording, read_runs
 from ninefold.report.data.runs import read_csv
 from tests.report.made import result, sweep
 
@@ -44,9 +44,7 @@ def study(folder: Path, weak: bool = False) -> Path:
 
 
 def evidence(folder: Path) -> StudyFacts:
-    recording = gather_recording(folder)
-    assert recording is not None
-    [found] = recording.facts
+    [found] = find_recording(folder)[0].facts
     return found
 
 

@@ -71,35 +71,31 @@ class Recording:
 
 
 def find_recording(folder: Path, own: bool = False) -> tuple[Recording, Path]:
-    """Return the recording of a folder and the folder of its report.
+    """Return the recording of a folder and the folder of its report. own: see Recording.
 
     That is `report/` inside a sweep's folder, and the folder itself if it holds recorded files.
-    ConfigError if it holds neither runs nor recorded files.
+    ConfigError if it holds neither runs nor recorded files, or studies: each of these says by
+    itself which of its runs count.
     """
     written = "the folder that the sweep wrote, below outputs/"
     if not folder.is_dir():
         allowed = "the folder of a sweep, a run or a recording"
         raise ConfigError("folder", folder, "there is no such folder", allowed, f"give {written}")
-    gathered = gather_recording(folder, own)
-    if gathered is None and not (folder / "runs.csv").is_file():
-        allowed = "folders with a result.json at any depth, or runs.csv"
-        do = f"run a sweep first, or give {written}"
-        raise ConfigError("folder", folder, "holds no run", allowed, do)
-    return (gathered, folder / "report") if gathered else (read_recording(folder), folder)
-
-
-def gather_recording(folder: Path, own: bool = False) -> Recording | None:
-    """Return the recording of a sweep's run folders, None if there is no run. own: see Recording.
-
-    ConfigError for a folder that holds studies: each says by itself which of its runs count.
-    """
     if studies := studies_below(folder):
         wrong, allowed = "it holds studies and is none itself", "the folder of one study"
         do = f"give one of its {len(studies)}, such as {studies[-1]}"
         raise ConfigError("folder", folder, wrong, allowed, do)
-    results = _with_hosts(read_results(folder))
-    if not results:
-        return None
+    if results := _with_hosts(read_results(folder)):
+        return _gathered(folder, results, own), folder / "report"
+    if not (folder / "runs.csv").is_file():
+        allowed = "folders with a result.json at any depth, or runs.csv"
+        do = f"run a sweep first, or give {written}"
+        raise ConfigError("folder", folder, "holds no run", allowed, do)
+    return read_recording(folder), folder
+
+
+def _gathered(folder: Path, results: Sequence[Mapping[str, Any]], own: bool) -> Recording:
+    """The recording of a sweep's folder, by the results of its runs."""
     environments = [_environment(result) for result in results]
     # Names of models and the like are published, even where a host has the same name.
     names = {"cpu", *(str(result.get(name)) for result in results for name in NAMES)}
@@ -162,10 +158,8 @@ def _names_of_hosts(result: Mapping[str, Any]) -> list[str]:
     if not isinstance(environment, Mapping):
         return []
     hosts = environment.get("hosts")
-    said = [
-        host.get("name") if isinstance(host, Mapping) else host
-        for host in (hosts if isinstance(hosts, list) else [])
-    ]
+    listed = hosts if isinstance(hosts, list) else []
+    said = [host.get("name") for host in listed if isinstance(host, Mapping)]
     return sorted({name for name in said if isinstance(name, str) and name})
 
 
