@@ -9,7 +9,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from ninefold.checkpoint import manifest
 from ninefold.errors import ConfigError, error_text
 from ninefold.files import read_json, write_json
 from ninefold.result import Result
@@ -108,7 +107,3 @@ class StudyFolder(StudyRecord):
         """Whether the run in folder `name` was neither interrupted nor failed."""
         result = self.result(name)
         return result is not None and result.status in ENDED
-
-    def can_be_resumed(self, name: str) -> bool:
-        """Whether the run in folder `name` has a checkpoint to go on from, also after a failure."""
-        return manifest.has_checkpoint(self.folder / name)

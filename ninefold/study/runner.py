@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
+from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.errors import ConfigError
 from ninefold.numbers import counted
 from ninefold.progress import duration
@@ -172,7 +173,7 @@ class Study:
             overrides.append(f"hydra.sweep.subdir={as_text(entry.runs[index])}")
         name = entry.runs[index]
         run = recording.folder / name
-        if recording.can_be_resumed(name):
+        if has_checkpoint(run):  # also of one that has failed
             overrides.append(f"resume={as_text(str(run.absolute()))}")
         elif run.exists():
             recording.supersede(name)
