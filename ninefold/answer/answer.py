@@ -11,6 +11,7 @@ from ninefold.answer.cell import Cell
 from ninefold.errors import one_line
 from ninefold.numbers import between, number
 from ninefold.progress import duration
+from ninefold.stats.verdicts import Pair, Settings
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,19 @@ class Compared:
     high: float | None
     verdict: str
 
+    @classmethod
+    def of(cls, pair: Pair | None) -> Compared | None:
+        """What a pair has shown; None where its speedup is not known."""
+        if pair is None or pair.speedup is None:
+            return None
+        return cls(pair.speedup, pair.low, pair.high, pair.verdict)
+
     @property
     def interval(self) -> str:
         """The interval of a speedup as text: `1.20 to 1.27`, empty where it is not known."""
         return between(self.low, self.high, lambda end: number(end, 2), "")
+
+    def sure(self, settings: Settings) -> str:
+        """How sure a speedup is: `95 % interval 1.20 to 1.27`, or that it is not known yet."""
+        known = f"{settings.confidence:.3g} % interval {self.interval}"
+        return known if self.interval else "interval not known yet"

@@ -70,12 +70,9 @@ def reasons(found: Decision[StudyFacts]) -> list[str]:
 
 def _over_plain(found: Decision[StudyFacts], speed: Compared) -> str:
     """How many times as fast as the baseline the named configuration is, with its interval."""
-    facts = found.facts
-    text = f"{speed.value:.2f} times as fast as {facts.label(PLAIN)}"
-    if not speed.interval:
-        return f"{text} (interval not known yet)"
-    ends = f"{facts.settings.confidence:.3g} % interval {speed.interval}"
-    return f"{text} ({ends}){': not shown to differ' if speed.verdict in UNDECIDED else ''}"
+    base, sure = found.facts.label(PLAIN), speed.sure(found.facts.settings)
+    open_ = ": not shown to differ" if speed.interval and speed.verdict in UNDECIDED else ""
+    return f"{speed.value:.2f} times as fast as {base} ({sure}){open_}"
 
 
 def _open_to(found: Decision[StudyFacts]) -> list[str]:

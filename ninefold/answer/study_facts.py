@@ -166,10 +166,7 @@ class StudyFacts(Facts):
         """The speedup of a configuration over another; None: not known."""
         if cell == base:
             return Compared(1.0, None, None, "baseline") if self.seconds.get(cell) else None
-        pair = self.comparison.pair(base, cell)
-        if pair is None or pair.speedup is None:
-            return None
-        return Compared(pair.speedup, pair.low, pair.high, pair.verdict)
+        return Compared.of(self.comparison.pair(base, cell))
 
     def other_numerics(self) -> dict[Cell, str]:
         """The cells whose first steps do not compute what the baseline's do, and why."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ninefold.answer.answer import Answer
+from ninefold.answer.answer import Answer, Compared
 from ninefold.answer.cell import PLAIN, Cell, plainness
 from ninefold.answer.measures import SECONDS, target_text, to_target
 from ninefold.answer.runs import Point
@@ -19,7 +19,7 @@ from ninefold.numbers import counted, number, three_digits, times
 from ninefold.report.data.recording import Recording
 from ninefold.score import SHARE, Score
 from ninefold.stats.statistics import compare, estimate
-from ninefold.stats.verdicts import Comparison, Timings
+from ninefold.stats.verdicts import Timings
 from ninefold.types import LEAST_ROUNDS
 
 UNTIMED = "No verdict on batch sizes: times were not interleaved."
@@ -176,14 +176,15 @@ def _answer(
     seconds = {each.name: each.seconds for each in (plain, *reached)}
     compared = compare([Timings(seconds)], {}, base.settings, floor=floor)
     best = min(reached, key=lambda each: each.mean or 0.0)
-    said.append(f"{best.name} reaches the score {_against(compared, plain, best, base)}.")
-    verdict = compared.verdict(plain.name, best.name)
-    pair = compared.pair(plain.name, best.name)
-    if verdict == "faster" and pair is not None:
-        sooner = f"reaches the score {number(pair.speedup, 2)} times as soon"
-        return _named(f"Use {best.name}: it {sooner}.", best, said)
-    if verdict in ("slower", "tie"):
-        return _named(f"{keep}: no larger one reaches the score sooner.", plain, said)
+    if (speed := Compared.of(compared.pair(plain.name, best.name))) is None:
+        said.append(f"{best.name} reaches the score in a time that cannot be compared.")
+    else:
+        sooner = f"reaches the score {number(speed.value, 2)} times as soon"
+        said.append(f"{best.name} {sooner} as {plain.name} ({speed.sure(base.settings)}).")
+        if speed.verdict == "faster":
+            return _named(f"Use {best.name}: it {sooner}.", best, said)
+        if speed.verdict in ("slower", "tie"):
+            return _named(f"{keep}: no larger one reaches the score sooner.", plain, said)
     found = _named(f"Not decided: {best.name} may reach the score sooner.", None, said)
     rounds = len(plain.epoch)
     if plain.runs >= rounds:
@@ -201,17 +202,6 @@ def _named(lead: str, setting: Setting | None, said: list[str]) -> Answer:
 
 def _final(value: float, score: Score) -> str:
     return f"{value:.2f} %" if score.unit == SHARE else score.text(value)
-
-
-def _against(compared: Comparison, plain: Setting, best: Setting, base: StudyFacts) -> str:
-    pair = compared.pair(plain.name, best.name)
-    if pair is None or pair.speedup is None:
-        return "in a time that cannot be compared"
-    text = f"{pair.speedup:.2f} times as soon as {plain.name}"
-    if pair.low is None or pair.high is None:
-        return f"{text} (interval not known yet)"
-    sure = f"{base.settings.confidence:.3g} % interval"
-    return f"{text} ({sure} {pair.low:.2f} to {pair.high:.2f})"
 
 
 def _line(setting: Setting, plain: Setting, largest: bool, scoring: Score) -> str:

@@ -175,10 +175,6 @@ def _lead(best: Point, speed: Compared, kind: str, amps: bool) -> tuple[str, Cel
     return f"Not decided: {what} may be faster or slower than {one}.", None
 
 
-def _interval(speed: Compared, facts: StudyFacts) -> str:
-    return f"{facts.settings.confidence:.3g} % interval {speed.interval}"
-
-
 def _sentences(series: Series, kind: str, facts: StudyFacts) -> list[str]:
     """Return what a series shows. kind: strong or weak."""
     said = [_best(series, kind, facts)]
@@ -213,7 +209,7 @@ def _best(series: Series, kind: str, facts: StudyFacts) -> str:
     ideal = "" if best.efficiency is None else f", {100 * best.efficiency:.0f} % of the ideal"
     return (
         f"{facts.label(best.cell)} {of.format(f'{best.times:.2f}')} {base} "
-        f"({_interval(best.speedup, facts)}){ideal}."
+        f"({best.speedup.sure(facts.settings)}){ideal}."
     )
 
 
