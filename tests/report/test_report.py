@@ -230,11 +230,14 @@ def test_a_strategy_whose_name_has_a_hyphen_has_figures(tmp_path):
     assert row(tables_of(sweep(tmp_path, *runs)), "Results", "my-ddp, fp32")[1].startswith("2.")
 
 
-def test_a_report_of_one_seed_claims_no_score_and_tells_rows_with_fewer_rounds(tmp_path):
-    text = report_text(built(recorded(one_seed(tmp_path))))
+def test_a_report_of_one_seed_claims_no_score_and_tells_fewer_rounds_and_slow_precisions(tmp_path):
+    text = table_of(recorded(one_seed(tmp_path)))
     assert "Each accuracy is of one seed: whether a configuration keeps it is open" in text
     assert "kept |" not in text
     assert "times are of 3 to 8 rounds in turns" in text
+    reason = "This CPU has no instructions for bfloat16"
+    assert reason in text.partition("## Keep in mind")[2].partition("## ")[0]
+    assert text.count(reason) == 1
 
 
 @pytest.mark.parametrize("study", ["nine_way", "larger_batch"])
@@ -251,10 +254,3 @@ def test_every_pair_is_compared_by_time_and_a_score_with_the_baselines_alone():
     assert pairs.count(" | 12 ") == 15
     assert "accuracy" not in pairs
     assert "## Every pair" not in report_text(recording("camvid_cpu", "*_scores"))
-
-
-def test_what_makes_a_precision_slow_is_to_be_kept_in_mind_and_told_once(tmp_path):
-    text = table_of(recorded(one_seed(tmp_path)))
-    reason = "This CPU has no instructions for bfloat16"
-    assert reason in text.partition("## Keep in mind")[2].partition("## ")[0]
-    assert text.count(reason) == 1

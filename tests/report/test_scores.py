@@ -28,6 +28,7 @@ from tests.report.studies import DDP, NONE, NONE_AUTOCAST, Settings
 SPEED = {NONE: 20.0, NONE_AUTOCAST: 16.0, DDP: 12.0, Cell("ddp", "mine"): 15.0}
 MIOU = Score("mean IoU")
 RMSE = Score("RMSE", "m", "less", 0.5)
+OF_RMSE = {"score_name": "RMSE", "score_unit": "m", "score_better": "less"}  # of a run
 ELBO = Score("ELBO", "nats", "more", 30.0)
 FIGURES = {"MAE m": ("MAE", "m", "less", 27.0), "R2": ("R2", "", "more", -0.25)}
 VERDICTS = {"none-autocast": "worse", "ddp-fp32": "safe", "ddp-mine": "safe"}
@@ -189,9 +190,8 @@ def test_runs_with_different_scores_are_never_averaged():
 
 
 def test_groups_of_lower_error_come_first():
-    said = {"score_name": "RMSE", "score_unit": "m", "score_better": "less"}
-    good = [replace(run, model="good") for run in runs_of({NONE: 5.0}, **said)]
-    bad = [replace(run, model="bad") for run in runs_of({NONE: 5.0}, {NONE: 10.0}, **said)]
+    good = [replace(run, model="good") for run in runs_of({NONE: 5.0}, **OF_RMSE)]
+    bad = [replace(run, model="bad") for run in runs_of({NONE: 5.0}, {NONE: 10.0}, **OF_RMSE)]
     assert [group.model for group in largest_first(groups([*bad, *good]))] == ["good", "bad"]
 
 
@@ -210,9 +210,8 @@ def test_why_the_answer_is_of_a_group_is_true_of_it_alone(more, seeds, why):
 
 
 def test_groups_without_a_score_come_last_and_of_times_alone_the_fastest_first():
-    said = {"score_name": "RMSE", "score_unit": "m", "score_better": "less"}
-    lost = [replace(run, model="lost", score=math.nan) for run in runs_of({NONE: 5.0}, **said)]
-    known = [replace(run, model="known") for run in runs_of({NONE: 5.0}, **said)]
+    lost = [replace(run, model="lost", score=math.nan) for run in runs_of({NONE: 5.0}, **OF_RMSE)]
+    known = [replace(run, model="known") for run in runs_of({NONE: 5.0}, **OF_RMSE)]
     assert [g.model for g in largest_first(groups([*lost, *known]))] == ["known", "lost"]
     timed = [
         replace(run, model=name)
@@ -244,7 +243,7 @@ def test_a_target_of_a_share_that_is_no_share_is_not_used():
     [group] = groups(runs_of({NONE: 5.0}))
     record = StudyRecord(settings={"report": {"target": 54.0}})
     assert gather(group, record, turns_of((), record)).target != 54.0
-    [group] = groups(runs_of({NONE: 5.0}, score_name="RMSE", score_unit="m", score_better="less"))
+    [group] = groups(runs_of({NONE: 5.0}, **OF_RMSE))
     assert gather(group, record, turns_of((), record)).target == 54.0
 
 

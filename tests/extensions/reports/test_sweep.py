@@ -19,6 +19,7 @@ from ninefold.report.tree import Report
 from ninefold.stats.verdicts import Timings
 from tests.report.made import built, change, recorded, result, sweep
 
+TWO = {0.001: (0.90, 0.91, 0.905), 0.01: (0.70, 0.72, 0.71)}  # rates, and scores by seed
 RATES = {"0.0001": 0.8694, "0.001": 0.975, "0.01": 0.8611}
 
 
@@ -30,6 +31,17 @@ def swept(folder: Path, seeds: int = 1, **changes: Any) -> Path:
         for n, (rate, accuracy) in enumerate(RATES.items()) for seed in range(seeds)
     ]  # fmt: skip
     return sweep(folder, *runs, swept={"optimizer.lr": list(RATES)})
+
+
+def of_rates(folder, scores, **ended) -> Report:
+    """A sweep over learning rates, of their scores by seed. ended: as `failed=(rate, seed)`."""
+    ends = {run: status for status, run in ended.items()}
+    runs = [
+        result(seed=seed, overrides=[f"optimizer.lr={rate}"], score=score,
+               status=ends.get((rate, seed), "ok"))
+        for rate, of in scores.items() for seed, score in enumerate(of)
+    ]  # fmt: skip
+    return built(recorded(sweep(folder, *runs)))
 
 
 def rows_of(found: Report) -> list[list[str]]:
@@ -99,10 +111,8 @@ def test_with_several_seeds_each_value_has_a_verdict_against_the_best(tmp_path):
     ],
 )
 def test_values_that_share_the_best_score_are_all_told_to_have_it(tmp_path, ties, lead):
-    runs = [
-        result(score=0.9 if n < ties else 0.8, overrides=[f"optimizer.lr={n}"]) for n in range(5)
-    ]
-    assert built(recorded(sweep(tmp_path, *runs))).answer.lead == lead
+    scores = {n: [0.9 if n < ties else 0.8] for n in range(5)}
+    assert of_rates(tmp_path, scores).answer.lead == lead
 
 
 def test_values_that_are_not_shown_to_be_worse_are_named(tmp_path):
@@ -140,16 +150,14 @@ def test_a_value_whose_runs_diverge_has_a_row_of_its_own(shell):
 
 
 def test_a_value_of_which_a_run_failed_is_not_compared(tmp_path):
-    of = {0.001: (0.90, 0.91, 0.905), 0.01: (0.70, 0.72, 0.71), 10: (0.99, 0.98, 0.985)}
-    runs = [result(seed=seed, overrides=[f"optimizer.lr={rate}"], score=score,
-                   status="diverged" if (rate, seed) == (10, 2) else "ok")
-            for rate, scores in of.items() for seed, score in enumerate(scores)]  # fmt: skip
-    found = built(recorded(sweep(tmp_path, *runs))).answer
+    of = {**TWO, 10: (0.99, 0.98, 0.985)}
+    report = of_rates(tmp_path, of, diverged=(10, 2))
+    found = report.answer
     assert found.decided
     assert found.lead.startswith("optimizer.lr=0.001 has the best accuracy")
     assert found.reasons == ["Every other value is shown to be worse.",
                              "Left out, as a run of it failed: optimizer.lr=10."]  # fmt: skip
-    assert rows_of(built(recorded(tmp_path)))[-1][1:4] == ["98.50 ± 0.71", "– failed", "2"]
+    assert rows_of(report)[-1][1:4] == ["98.50 ± 0.71", "– failed", "2"]
     answer = Answer(tmp_path)
     assert all(f"\noptimizer.lr={rate} " in repr(answer) for rate in of)
     (failed,) = answer.failed
@@ -159,38 +167,28 @@ def test_a_value_of_which_a_run_failed_is_not_compared(tmp_path):
 def test_a_run_that_was_stopped_leaves_its_value_in_the_comparison_and_one_alone_is_not_decided(
     tmp_path,
 ):
-    def sweep_of(name, status):
-        of = {0.001: (0.90, 0.91, 0.905), 0.01: (0.70, 0.72, 0.71)}
-        runs = [result(seed=seed, overrides=[f"optimizer.lr={rate}"], score=score,
-                       status=status if (rate, seed) == (0.001, 2) else "ok")
-                for rate, scores in of.items() for seed, score in enumerate(scores)]  # fmt: skip
-        return built(recorded(sweep(tmp_path / name, *runs))).answer
-
-    assert sweep_of("stopped", "preempted").lead.startswith("optimizer.lr=0.001 has the best")
-    alone = sweep_of("failed", "diverged")
+    stopped = of_rates(tmp_path / "stopped", TWO, preempted=(0.001, 2)).answer
+    alone = of_rates(tmp_path / "failed", TWO, diverged=(0.001, 2)).answer
+    assert stopped.lead.startswith("optimizer.lr=0.001 has the best")
     assert alone.lead.startswith("optimizer.lr=0.01 has the best")
     assert not alone.decided
     assert alone.reasons[0] == "There is no other value to compare it with."
 
 
 def test_a_long_search_shows_its_best_values(tmp_path):
-    runs = [result(score=n / 100, overrides=[f"optimizer.lr={n}"]) for n in range(60)]
-    found = built(recorded(sweep(tmp_path / "many", *runs)))
+    scores = {n: [n / 100] for n in range(60)}
+    found = of_rates(tmp_path / "many", scores)
     assert [row[0] for row in rows_of(found)] == [f"optimizer.lr={n}" for n in range(59, 9, -1)]
     assert "10 further values are left out." in found.answer.table.about
-    few = built(recorded(sweep(tmp_path / "few", *runs[:9])))
+    few = of_rates(tmp_path / "few", {n: scores[n] for n in range(9)})
     assert [row[0] for row in rows_of(few)] == [f"optimizer.lr={n}" for n in range(8, -1, -1)]
 
 
 def test_a_search_of_very_many_values_has_no_verdicts_and_says_so(tmp_path, monkeypatch):
-    runs = [
-        result(seed=seed, score=0.5 + n / 100 + seed / 1000, overrides=[f"optimizer.lr={n}"])
-        for n in range(6) for seed in range(3)
-    ]  # fmt: skip
-    folder = sweep(tmp_path, *runs)
-    assert "not tested" not in " ".join(built(recorded(folder)).answer.caveats)
+    scores = {n: [0.5 + n / 100 + seed / 1000 for seed in range(3)] for n in range(6)}
+    assert "not tested" not in " ".join(of_rates(tmp_path / "a", scores).answer.caveats)
     monkeypatch.setattr("ninefold.extensions.reports.sweep.MOST_TESTED", 5)
-    found = built(recorded(folder)).answer
+    found = of_rates(tmp_path / "b", scores).answer
     assert not found.decided
     assert [text for text in found.caveats if "values are not tested" in text]
     assert found.lead == "optimizer.lr=5 has the best accuracy: 55.10 %."
