@@ -152,9 +152,9 @@ def exclusions(facts: StudyFacts) -> list[str]:
 
 def _uncertainty(found: Estimate, unit: str) -> str:
     of = counted(found.n, unit)
-    if found.low is None or found.high is None or not found.mean:
+    if found.half is None or not found.mean:
         return of
-    share = 0.5 * (found.high - found.low) / found.mean
+    share = found.half / found.mean
     if share > NOISY:
         return f"{of}, too noisy to say how exactly"
     shown = f"±{100 * share:.1f} %" if share >= 0.001 else "less than ±0.1 %"

@@ -80,7 +80,8 @@ def answer(recording: Recording, facts: StudyFacts) -> Answer | None:
     found = series_of(recording, facts)
     if not found:
         return None
-    table, kind = _table(found, facts), str(facts.group.scaling)
+    kind = str(facts.group.scaling)
+    table = _table(found, kind, facts)
     if not facts.timed:
         return Answer(_direction(found, kind), False, reasons=[UNTIMED], table=table)
     reasons = [
@@ -203,28 +204,22 @@ def _best(series: Series, kind: str, facts: StudyFacts) -> str:
     best = max(faster, key=lambda point: point.times, default=None)
     if best is None or best.speedup is None:
         return f"No acceptable number of its processes is shown to be faster than {base}."
-    of = "is {} times as fast as"
-    if kind != "strong":
-        of = "trains {} times the examples a second of"
+    times = f"{best.times:.2f} times"
+    does = (
+        f"is {times} as fast as" if kind == "strong" else f"trains {times} the examples a second of"
+    )
     ideal = "" if best.efficiency is None else f", {100 * best.efficiency:.0f} % of the ideal"
-    return (
-        f"{facts.label(best.cell)} {of.format(f'{best.times:.2f}')} {base} "
-        f"({best.speedup.sure(facts.settings)}){ideal}."
-    )
+    sure = best.speedup.sure(facts.settings)
+    return f"{facts.label(best.cell)} {does} {base} ({sure}){ideal}."
 
 
-def _table(found: Sequence[Series], facts: StudyFacts) -> AnswerTable:
+def _table(found: Sequence[Series], kind: str, facts: StudyFacts) -> AnswerTable:
     """Return how the series scale, a row for each number of processes."""
-    kind = str(facts.group.scaling)
-    batch = "every step has the same global batch"
-    if kind != "strong":
-        batch = "every process has the same batch"
-    return AnswerTable(
-        "More processes",
-        f"{capitalized(kind)} scaling: {batch}.",
-        ["configuration", "speedup", "efficiency", "ms a step"],
-        [_row(point, facts) for series in found for point in series.points],
-    )
+    each = "step has the same global" if kind == "strong" else "process has the same"
+    about = f"{capitalized(kind)} scaling: every {each} batch."
+    columns = ["configuration", "speedup", "efficiency", "ms a step"]
+    rows = [_row(point, facts) for series in found for point in series.points]
+    return AnswerTable("More processes", about, columns, rows)
 
 
 def _row(point: Point, facts: StudyFacts) -> list[str]:

@@ -95,9 +95,10 @@ def of_group(group: Group, report: Report) -> list[Section]:
     """Return the sections on a group that have something to show; the first is its results."""
     table = results(group)
     fields = f"{group.title}. {about(group)}"
+    check = Section("check", "Check", points=group.check, finding="".join(group.control))
     said = [
         Section("results", "Results", fields, plot=plot(group), table=table, folded=False),
-        _check(group),
+        check if check.points else None,
         _further(group),
         _phases(group),
         _numerics(group),
@@ -129,12 +130,6 @@ def _label(group: Group, cell: Cell | None) -> str:
 def _own(group: Group) -> set[Cell]:
     """The cells that do work of their own."""
     return {cell.cell for cell in group.shown}
-
-
-def _check(group: Group) -> Section | None:
-    """What the control says: the same work twice."""
-    finding = "".join(group.control)
-    return Section("check", "Check", points=group.check, finding=finding) if group.check else None
 
 
 def _further(group: Group) -> Section | None:
