@@ -61,21 +61,12 @@ def require_finite(run: Training, found: Losses) -> None:
         raise first_bad_loss(run, found)
     if not scaler.collapsed():
         return
+    by = f"by step {run.state.step}"
     if run.state.losses.skip:
-        raise numerics_error(
-            run,
-            "gradients",
-            "not finite",
-            f"too many steps were skipped, {int(scaler.skipped)} by step {run.state.step}",
-            "on_nonfinite=skip",
-        )
-    raise numerics_error(
-        run,
-        "scale",
-        scaler.get_scale(),
-        f"collapsed by step {run.state.step}",
-        "gradients overflow at every scale",
-    )
+        wrong = f"too many steps were skipped, {int(scaler.skipped)} {by}"
+        raise numerics_error(run, "gradients", "not finite", wrong, "on_nonfinite=skip")
+    where = "gradients overflow at every scale"
+    raise numerics_error(run, "scale", scaler.get_scale(), f"collapsed {by}", where)
 
 
 def first_bad_loss(run: Training, found: Losses) -> NumericsError:

@@ -22,20 +22,18 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
     """
     if not in_a_task(environment):
         return {}
+    step = environment["SLURM_STEP_ID"]
     try:
         size, rank, local_rank, host = (int(environment[name]) for name in OF_A_TASK)
         local_size = tasks_per_node(environment["SLURM_STEP_TASKS_PER_NODE"])[host]
         first = first_host(environment["SLURM_STEP_NODELIST"])
         given_port = int(environment.get("MASTER_PORT") or 0)
     except (KeyError, ValueError, IndexError) as error:
-        raise ConfigError(
-            "SLURM_STEP_ID",
-            environment["SLURM_STEP_ID"],
-            f"not the environment of a task of srun ({error_text(error)})",
-            f"it sets {', '.join(OF_A_TASK)} and others",
-            "start it with srun, or unset SLURM_STEP_ID",
-        ) from error
-    job, step = environment.get("SLURM_JOB_ID", "0"), environment["SLURM_STEP_ID"]
+        wrong = f"not the environment of a task of srun ({error_text(error)})"
+        allowed = f"it sets {', '.join(OF_A_TASK)} and others"
+        do = "start it with srun, or unset SLURM_STEP_ID"
+        raise ConfigError("SLURM_STEP_ID", step, wrong, allowed, do) from error
+    job = environment.get("SLURM_JOB_ID", "0")
     port = random.Random(f"{job}.{step}.{restarts(environment)}").choice(PORTS)
     found = {
         "RANK": rank,

@@ -541,13 +541,11 @@ def state_of(at: Setup, net: Network, per_epoch: int) -> State:
         options.fused = False  # UNFUSED says so
     optimizer = make(options, "optimizer", parameters, _partial_=False)
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise ConfigError(
-            "optimizer",
-            option_name("optimizer", job.choices, job),
-            f"it returns an object of type {type(optimizer).__name__}",
-            "a torch.optim.Optimizer is needed",
-            "return one, or time a step of several with ninefold.time_steps",
-        )
+        name = option_name("optimizer", job.choices, job)
+        wrong = f"it returns an object of type {type(optimizer).__name__}"
+        allowed = "a torch.optim.Optimizer is needed"
+        do = "return one, or time a step of several with ninefold.time_steps"
+        raise ConfigError("optimizer", name, wrong, allowed, do)
     if needs_closure(optimizer):
         wrong = "its step needs a closure, which computes the loss again"
         allowed = "one step for each batch is taken"

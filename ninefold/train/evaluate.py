@@ -170,14 +170,10 @@ class Restored:
         for name, own in buffers(made).items():
             if (value := self.task.get(name)) is None:
                 continue
-            if (wrong := mismatch(value, own)) is not None:
-                raise CheckpointError(
-                    "ckpt",
-                    self.path,
-                    f"its {name} does not fit task={self.job.choices.task}",
-                    f"it is {wrong}",
-                    "use the code that it was trained by",
-                )
+            if (found := mismatch(value, own)) is not None:
+                wrong = f"its {name} does not fit task={self.job.choices.task}"
+                do = "use the code that it was trained by"
+                raise CheckpointError("ckpt", self.path, wrong, f"it is {found}", do)
             own.copy_(value)
         return made
 
@@ -317,15 +313,11 @@ def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
             merged[group] = option_of(group, ASSUMED[group])
             merged.choices[group] = ASSUMED[group]
         if merged[group] is None:
-            raise ConfigError(
-                group,
-                "null",
-                f"{path} does not say which {group} it is for",
-                f"found {sorted(set(job) & {*untrusted.EVALUATED}) or 'no configuration in it'}",
-                "load it into a network of yours"
-                if wanted.load.partial is None
-                else f"name one: {group}=...",
-            )
+            wrong = f"{path} does not say which {group} it is for"
+            found = f"found {sorted(set(job) & {*untrusted.EVALUATED}) or 'no configuration in it'}"
+            in_python = wanted.load.partial is None
+            do = "load it into a network of yours" if in_python else f"name one: {group}=..."
+            raise ConfigError(group, "null", wrong, found, do)
     for key in ("batch_size", "threads", "device", "loader", "launch"):
         merged[key] = wanted[key]
     known = OmegaConf.create({**merged, **others})

@@ -163,13 +163,10 @@ def restore(
         path = checkpoints.newest()
         found = read(path, "resume")
         if wrong := untrusted.edited(found.get("config"), text):
-            raise ConfigError(
-                "resume",
-                path.parents[1],
-                f"its config.yaml was edited: {', '.join(wrong)}",
-                f"the run of {path} cannot continue as another",
-                "put the old values back, or start a new run, with init= for its weights",
-            )
+            said = f"its config.yaml was edited: {', '.join(wrong)}"
+            known = f"the run of {path} cannot continue as another"
+            do = "put the old values back, or start a new run, with init= for its weights"
+            raise ConfigError("resume", path.parents[1], said, known, do)
     try:
         saved = parallel.broadcast(found, LOADED if parallel.shards else ())
         groups = saved["optimizer"]["param_groups"]
@@ -198,13 +195,8 @@ def restore(
     except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
         if memory_failure(error, "a run was being resumed"):
             raise
-        said = text_of(error).partition("\n")[0]
-        raise CheckpointError(
-            "resume",
-            path,
-            "it does not fit this run",
-            said
-            if isinstance(error, ValueError | RuntimeError)
-            else f"{type(error).__name__}: {said}",
-            "resume with the configuration that wrote it",
-        ) from error
+        known = text_of(error).partition("\n")[0]
+        if not isinstance(error, ValueError | RuntimeError):
+            known = f"{type(error).__name__}: {known}"
+        said, do = "it does not fit this run", "resume with the configuration that wrote it"
+        raise CheckpointError("resume", path, said, known, do) from error

@@ -71,13 +71,12 @@ def name_parameters(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
     known = {id(value): (n, name) for n, (name, value) in enumerate(model.named_parameters())}
     for group in optimizer.param_groups:
         if any(id(value) not in known for value in group["params"]):
-            raise ConfigError(
-                "optimizer",
-                type(optimizer).__name__,
-                "it has a parameter that is none of the network's, which no checkpoint would hold",
-                "those that it is built with are allowed",
-                "take them from its first argument",
+            wrong = (
+                "it has a parameter that is none of the network's, which no checkpoint would hold"
             )
+            allowed = "those that it is built with are allowed"
+            do = "take them from its first argument"
+            raise ConfigError("optimizer", type(optimizer).__name__, wrong, allowed, do)
         group["params"] = sorted(group["params"], key=lambda value: known[id(value)][0])
         group["param_names"] = [known[id(value)][1] for value in group["params"]]
 

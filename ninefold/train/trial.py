@@ -109,13 +109,11 @@ class Trial:
                 raise error  # which is about a key, and not about the model
             found = located(error)
             if batch is not two:
-                raise ConfigError(
-                    "batch_size",
-                    batch_size,
-                    "a device computes 1 example at a time, which this model cannot be trained on",
-                    found,
-                    "choose a larger batch_size, or fewer processes or micro-batches",
-                ) from error
+                wrong = (
+                    "a device computes 1 example at a time, which this model cannot be trained on"
+                )
+                do = "choose a larger batch_size, or fewer processes or micro-batches"
+                raise ConfigError("batch_size", batch_size, wrong, found, do) from error
             do = _conversion(batch, error) or "correct it, or choose another model, task or dataset"
             wrong = f"a training step fails on examples of {shapes(batch[0])}"
             raise ConfigError("model", self.name, wrong, found, do) from error
@@ -253,13 +251,12 @@ class Trial:
             gc.collect()
         shapes = [str(list(leaf.shape)) for each in left if (leaf := each()) is not None]
         if shapes:
-            raise ConfigError(
-                "model",
-                self.name,
-                "its loss depends on parameters that the network lacks, which no run would train",
-                f"they are of shapes {first_few(shapes)}",
-                "register them in the network, or turn their requires_grad off",
+            wrong = (
+                "its loss depends on parameters that the network lacks, which no run would train"
             )
+            found = f"they are of shapes {first_few(shapes)}"
+            do = "register them in the network, or turn their requires_grad off"
+            raise ConfigError("model", self.name, wrong, found, do)
 
     def _failure_of_batch(
         self, batch: Batch, names: Sequence[str]

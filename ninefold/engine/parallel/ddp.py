@@ -52,14 +52,11 @@ class DDP(Group):
 
     def require_used(self, unused: Sequence[str]) -> None:
         if unused and not (self.find_unused_parameters or self.static_graph):
-            shown = first_few(unused)
-            raise ConfigError(
-                "parallel.find_unused_parameters",
-                "false",
-                f"a step gives {len(unused)} trained parameters no gradient, which DDP waits for",
-                f"they are {shown}",
-                "set it to true, or freeze them",
+            wrong = (
+                f"a step gives {len(unused)} trained parameters no gradient, which DDP waits for"
             )
+            found, do = f"they are {first_few(unused)}", "set it to true, or freeze them"
+            raise ConfigError("parallel.find_unused_parameters", "false", wrong, found, do)
 
     def accumulating(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
         assert isinstance(wrapped, DDPWhileTraining)
