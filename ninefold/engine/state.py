@@ -22,6 +22,11 @@ from ninefold.engine.task import buffers
 from ninefold.errors import error_text, one_line
 
 COUNTERS = ("step", "measured", "best_step", "skipped")  # in a checkpoint
+# Fields of a State that a checkpoint holds as they are.
+PLAIN = (
+    *("step", "measured", "best_step", "best_score", "train_seconds", "evaluate_seconds"),
+    *("epoch_seconds", "origin", "examples", "names", "where"),
+)
 
 
 @dataclass
@@ -95,17 +100,7 @@ class State:
             "rng": [gather(rng, parallel, context) for rng in generators.states(context)],
             "losses": gather(self._losses(context), parallel, context),
             "task": buffers(self.task),
-            "step": self.step,
-            "measured": self.measured,
-            "best_step": self.best_step,
-            "best_score": self.best_score,
-            "train_seconds": self.train_seconds,
-            "evaluate_seconds": self.evaluate_seconds,
-            "epoch_seconds": self.epoch_seconds,
-            "origin": self.origin,
-            "examples": self.examples,
-            "names": self.names,
-            "where": self.where,
+            **{name: getattr(self, name) for name in PLAIN},
         }
 
     def _losses(self, context: RankContext) -> Tensor:
