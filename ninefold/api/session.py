@@ -41,9 +41,9 @@ class Session(Entries):
     `times` returns what is known then; `close` ends the progress bar, after an exception too.
     Raises ConfigError for arguments that cannot be used.
 
-    names: of the steps. From minutes to show: as of `time_steps`. clock: returns seconds.
-    accelerator: what computes queued work, as torch.accelerator does. seed: of the orders that are
-    drawn; None: a new one.
+    names: of the steps. minutes, turn, show: as of `time_steps`; so are same, level and baseline of
+    `settings`. clock: returns seconds. accelerator: what computes queued work, as torch.accelerator
+    does. seed: of the orders that are drawn; None: a new one.
     """
 
     def __init__(
@@ -52,9 +52,7 @@ class Session(Entries):
         *,
         minutes: float,
         turn: float,
-        same: float,
-        level: float,
-        baseline: str | None,
+        settings: Settings,
         show: bool,
         clock: Callable[[], float] = time.perf_counter,
         accelerator: Any = torch.accelerator,
@@ -62,9 +60,9 @@ class Session(Entries):
     ) -> None:
         check_number("minutes", minutes, MAX_TIME)
         check_number("turn", turn, MAX_TIME)
-        check_number("same", same, 1.0)
-        check_number("level", level, 1.0)
-        if baseline is not None and baseline not in names:
+        check_number("same", settings.same, 1.0)
+        check_number("level", settings.level, 1.0)
+        if (baseline := settings.baseline) is not None and baseline not in names:
             wrong = "there is no such step"
             allowed = f"there are {', '.join(names)}"
             raise ConfigError("baseline", baseline, wrong, allowed, "name one of these")
@@ -75,7 +73,7 @@ class Session(Entries):
             raise ConfigError("processes", count, wrong, "one is allowed", do)
         self._given, self._clock, self._accelerator = tuple(names), clock, accelerator
         self._used, self._since = list[int](), 0.0  # of this turn: accelerators, its timed steps
-        self._settings = Settings(same=same, level=level, baseline=baseline)
+        self._settings = settings
         self._beside_on_gpu = False  # whether other programs computed there in a turn
         self._shows = show
         self._total = math.ceil(60 * minutes)

@@ -14,6 +14,7 @@ from ninefold.answer.times import Times
 from ninefold.api.session import Session
 from ninefold.api.workers import RAN_ON, StepWorkers
 from ninefold.errors import ConfigError
+from ninefold.stats.verdicts import Settings
 from ninefold.tournament.plan import Turn
 
 Step = Callable[[], Any] | Generator[Any, None, Any]
@@ -65,9 +66,8 @@ def time_steps(
     """
     check_names(steps)
     calls = {name: as_function(name, step) for name, step in steps.items()}
-    session = Session(
-        [*calls], minutes=minutes, turn=turn, same=same, level=level, baseline=baseline, show=show
-    )
+    settings = Settings(same=same, level=level, baseline=baseline)
+    session = Session([*calls], minutes=minutes, turn=turn, settings=settings, show=show)
     try:
         found = session.times([RAN_ON] * take_turns(session, calls))
     finally:

@@ -193,7 +193,7 @@ class Accelerator:
 def test_steps_that_only_queue_work_are_timed_with_it_and_waited_for_at_the_ends_of_turns() -> None:
     fake = Accelerator()
     session = Session(
-        ["one", "other"], minutes=0.5, turn=0.04, same=0.02, level=0.05, baseline=None, show=False,
+        ["one", "other"], minutes=0.5, turn=0.04, settings=SETTINGS, show=False,
         clock=lambda: fake.now, accelerator=fake,
     )  # fmt: skip
     calls = Counting({"one": lambda: fake.launch(0, 0.01), "other": lambda: fake.launch(1, 0.02)})
