@@ -56,22 +56,15 @@ def importable() -> Iterator[None]:
 
 
 @contextmanager
-def safe_path() -> Iterator[None]:
-    """Have interpreters that are started in the block import nothing from the working directory."""
-    with replaced(*SAFE_PATH):
-        yield
-
-
-@contextmanager
 def starting() -> Iterator[None]:
-    """Block SIGNALS while processes of multiprocessing are started, and see to their `safe_path`.
+    """Block SIGNALS while processes of multiprocessing are started, and set SAFE_PATH for them.
 
     Its resource tracker cleans up after processes that are killed. It is started here before the
     others, with SIGNALS blocked, as a SIGUSR1 would end it. Otherwise multiprocessing would start
     it together with the first child, and then unblock SIGINT and SIGTERM, which that child would
     inherit.
     """
-    with safe_path():
+    with replaced(*SAFE_PATH):
         with prepended(*NO_WARNING), signals.held_back():
             resource_tracker.ensure_running()
         with signals.held_back():

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ninefold.bench.git import environment
-from ninefold.process import importable, safe_path
+from ninefold.process import SAFE_PATH, importable, replaced
 from ninefold.waits import poll_until
 
 TOKEN = "NINEFOLD_BENCH"  # the variable whose value lies in the scratch folder of a bench
@@ -35,7 +35,7 @@ def guarded(scratch: Path, commands: Sequence[Sequence[str]]) -> Iterator[None]:
     `scratch`, the folder of the bench's sockets, by which its processes are known. If it was killed
     itself, this process does so.
     """
-    with importable(), safe_path():
+    with importable(), replaced(*SAFE_PATH):
         process = subprocess.Popen(
             [sys.executable, "-m", "ninefold.bench.guardian", str(scratch), json.dumps(commands)],
             stdin=subprocess.PIPE,
