@@ -33,11 +33,7 @@ def network(file: str, sha256: str, name: str) -> nn.Module:
     """
     with generators(torch.initial_seed() % 2**32):  # the import of a module may draw numbers
         given, forward = (load(file, sha256, part) for part in ("model", "forward"))
-    try:
-        found = given if isinstance(given, nn.Module) else given()
-    except Exception as error:
-        wrong, found = "the function that makes it fails", located(error)
-        raise ConfigError("model", name, wrong, found, "correct it there") from error
+    found = given if isinstance(given, nn.Module) else made("model", name, given)
     if not isinstance(found, nn.Module):
         wrong = f"it returns an object of type {type(found).__name__}"
         raise ConfigError("model", name, wrong, "a torch.nn.Module is needed", "return the network")
@@ -140,12 +136,16 @@ class CallersTask(nn.Module):
 
 def optimizer(parameters: list[Any], file: str, sha256: str, name: str) -> Any:
     """What the caller's function `name`, one of the objects, makes of the trained parameters."""
-    make = load(file, sha256, "optimizer")
+    return made("optimizer", name, load(file, sha256, "optimizer"), parameters)
+
+
+def made(field: str, name: str, make: Callable[..., Any], *given: Any) -> Any:
+    """What the caller's function `name` returns. Raises ConfigError if it fails."""
     try:
-        return make(parameters)
+        return make(*given)
     except Exception as error:
-        wrong, found = "the function that makes it fails", located(error)
-        raise ConfigError("optimizer", name, wrong, found, "correct it there") from error
+        wrong, do = "the function that makes it fails", "correct it there"
+        raise ConfigError(field, name, wrong, located(error), do) from error
 
 
 @dataclass(frozen=True)
