@@ -7,11 +7,7 @@ from __future__ import annotations
 
 # Of each precision: what Lightning's Trainer and Fabric call it, and accelerate, by whose variables
 # Hugging Face's Trainer goes, too.
-LIGHTNING = {
-    "fp32": "32-true",
-    "bf16": "bf16-mixed",
-    "fp16": "16-mixed",
-}
+LIGHTNING = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 ACCELERATE = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 TORCHRUN = "--standalone --nproc-per-node"  # what it takes to start processes on one host
 ON_CPU = {"ACCELERATE_USE_CPU": "true"}  # else it joins a group there and averages nothing

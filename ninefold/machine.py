@@ -34,9 +34,7 @@ GPU_VARIABLES = (
 BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}  # as Linux names them; the last one on ARM
 # What oneDNN, with which torch computes on a CPU, may use at most; these have none for bfloat16.
 MOST = "ONEDNN_MAX_CPU_ISA"
-WITHOUT_BFLOAT16 = {
-    *("sse41", "avx", "avx2", "avx2_vnni", "avx512_core", "avx512_core_vnni"),
-}
+WITHOUT_BFLOAT16 = {*("sse41", "avx", "avx2", "avx2_vnni", "avx512_core", "avx512_core_vnni")}
 
 
 def installed(package: str) -> str | None:

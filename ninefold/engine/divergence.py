@@ -87,12 +87,7 @@ def first_bad_loss(run: Training, found: Losses) -> NumericsError:
 
 
 def numerics_error(
-    run: Training,
-    name: str,
-    value: object,
-    wrong: str,
-    where: str,
-    do: str | None = None,
+    run: Training, name: str, value: object, wrong: str, where: str, do: str | None = None
 ) -> NumericsError:
     """The error for a number that is not finite, with the rates in force when it was found."""
     state = run.state

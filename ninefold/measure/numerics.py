@@ -72,18 +72,12 @@ class Numerics:
             seen.update(gradients=np.full_like(before, math.nan), skipped=True)
             step(inputs, targets)
             state.losses.read()
-            row = torch.tensor(
-                [state.losses.last, seen["skipped"]], dtype=torch.float64, device=context.device
-            )
-            loss, skipped = gather(row, run.parallel, context).mean(dim=0).tolist()
+            both = [state.losses.last, seen["skipped"]]
+            here = torch.tensor(both, dtype=torch.float64, device=context.device)
+            loss, skipped = gather(here, run.parallel, context).mean(dim=0).tolist()
             updates = sample.of(sample.parameters) - before
-            return {
-                **seen,
-                "loss": loss,
-                "skipped": skipped > 0,
-                "weights": before,
-                "updates": updates,
-            }
+            row = {"loss": loss, "skipped": skipped > 0, "weights": before, "updates": updates}
+            return {**seen, **row}
 
         rows: list[dict[str, Any]] = []
         tries = TRIES if state.scaler.is_enabled() else 1

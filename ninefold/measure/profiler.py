@@ -48,9 +48,7 @@ class Profile:
         self.table = ""
 
     def record(
-        self,
-        batches: Iterator[tuple[Tree, Tree]],
-        step: Callable[[Tree, Tree], object],
+        self, batches: Iterator[tuple[Tree, Tree]], step: Callable[[Tree, Tree], object]
     ) -> None:
         """Take STEPS + 1 steps. Every process must call it."""
         on_gpu = [ProfilerActivity.CUDA] * (self._context.device.type == "cuda")

@@ -223,11 +223,7 @@ def preparation(job: DictConfig, dataset: Dataset, augment: bool, layout: str) -
 
 @contextmanager
 def running(
-    job_yaml: str,
-    folder: Path,
-    stop: Stop,
-    changes: Mapping[str, Any] | None = None,
-    **how: Any,
+    job_yaml: str, folder: Path, stop: Stop, changes: Mapping[str, Any] | None = None, **how: Any
 ) -> Iterator[TrainingRun]:
     """The run of a frozen job; in the block this process is one of its processes.
 

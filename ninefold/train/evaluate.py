@@ -14,14 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
 
 from ninefold.checkpoint.store import read
-from ninefold.checkpoint.weights import (
-    AVERAGE,
-    LoadReport,
-    chosen,
-    load_weights,
-    mismatch,
-    tensors,
-)
+from ninefold.checkpoint.weights import AVERAGE, LoadReport, chosen, load_weights, mismatch, tensors
 from ninefold.config import untrusted
 from ninefold.config.spec import RunSpec
 from ninefold.dataset.cache import reader

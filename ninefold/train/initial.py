@@ -99,12 +99,7 @@ def _pretrained(model: nn.Module, net: Mapping[str, Any]) -> list[str]:
     return [f"The initial weights are {found.name}{drawn}."]
 
 
-def _from_file(
-    model: nn.Module,
-    init: str,
-    partial: bool,
-    without: Sequence[str],
-) -> list[str]:
+def _from_file(model: nn.Module, init: str, partial: bool, without: Sequence[str]) -> list[str]:
     path = manifest.named(Path(init))
     tensors, which = chosen(read(path, "init"), None)
     names = model.state_dict().keys()

@@ -22,11 +22,7 @@ GRAPHS_FROM = 3  # the step from which on a CUDA graph is replayed, after warm-u
 
 
 def memory_format(
-    wanted: str,
-    shape: Tree,
-    amp: Amp,
-    device: torch.device,
-    contiguous: bool = False,
+    wanted: str, shape: Tree, amp: Amp, device: torch.device, contiguous: bool = False
 ) -> str:
     """The name of the memory format that model.memory_format=`wanted` means.
 

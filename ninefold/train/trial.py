@@ -42,7 +42,7 @@ from ninefold.errors import (
 )
 from ninefold.model import not_a_tensor, picked
 from ninefold.task.other_parameters import other_parameters
-from ninefold.tree import call, each, leaves, rows, shapes
+from ninefold.tree import call, each, leaves, moved, rows, shapes
 
 # In torch's errors.
 OF_DTYPES = "dtype", "scalar type", "point type", "output type", "not implemented for '"
@@ -214,7 +214,7 @@ class Trial:
     def _loss(self, batch: Batch) -> float:
         """The loss of a batch in evaluation mode. Raises whatever it raises."""
         assert self._copy is not None
-        inputs, targets = self._placed(batch)
+        inputs, targets = moved(batch, self.context.device)
         return float(self._copy.task.loss(self._output(inputs), targets).detach())
 
     def _error_of_step(self, batch: Batch) -> Exception | None:
@@ -223,7 +223,7 @@ class Trial:
             return None
         network, task = self._copy.network, self._copy.task
         try:
-            inputs, targets = batch = self._placed(batch)
+            inputs, targets = batch = moved(batch, self.context.device)
             output = self._output(inputs, training=True)
             try:
                 loss = task.loss(output, targets)
@@ -266,7 +266,7 @@ class Trial:
             return None, None
         task = self._copy.task
         called, output = "forward", None
-        inputs, targets = self._placed(batch)
+        inputs, targets = moved(batch, self.context.device)
         try:
             output = self._output(inputs)
             called = "loss"
@@ -286,10 +286,6 @@ class Trial:
             failure.__cause__ = error
             return called, failure
         return None, None
-
-    def _placed(self, batch: Batch) -> Batch:
-        placed: Batch = each(lambda leaf: leaf.to(self.context.device), batch)
-        return placed
 
     def _failure_of(self, called: str, error: Exception, batch: Batch, output: Any) -> ConfigError:
         inputs, targets = batch

@@ -129,13 +129,8 @@ def ready(run: TrainingRun) -> dict[str, Any]:
         "step_seconds": run.warmup.step_seconds,
         "alone": isinstance(run.parallel, Single) or run.parallel.no_op(run.context),
         "computes": (
-            *(
-                amp.dtype,
-                amp.weights,
-                amp.full_float32(device),
-                bool(amp.tf32) and has_tf32(device),
-            ),
-            amp.scaler and amp.dtype == "float16",
+            *(amp.dtype, amp.weights, amp.full_float32(device)),
+            *(bool(amp.tf32) and has_tf32(device), amp.scaler and amp.dtype == "float16"),
         ),
     }
 
