@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -160,7 +160,7 @@ class Accelerator:
     def __init__(self) -> None:
         self.queued = [0.0, 0.0]
         self.now = 0.0
-        self.waits = 0
+        self.waits = self.launches = 0
         self.used = {0}
 
     def is_available(self) -> bool:
@@ -185,6 +185,7 @@ class Accelerator:
         self.queued[number] = 0.0
 
     def launch(self, number: int, seconds: float) -> None:
+        self.launches += 1
         self.used.add(number)
         self.queued[number] += seconds * random.uniform(0.99, 1.01)
         self.now += 1e-5
@@ -196,29 +197,15 @@ def test_steps_that_only_queue_work_are_timed_with_it_and_waited_for_at_the_ends
         ["one", "other"], minutes=0.5, turn=0.04, settings=SETTINGS, show=False,
         clock=lambda: fake.now, accelerator=fake,
     )  # fmt: skip
-    calls = Counting({"one": lambda: fake.launch(0, 0.01), "other": lambda: fake.launch(1, 0.02)})
-    take_turns(session, calls.functions)
+    take_turns(
+        session, {"one": lambda: fake.launch(0, 0.01), "other": lambda: fake.launch(1, 0.02)}
+    )
     found = session.times()
     # As if none were asked for anything: that takes a millisecond for each of two.
     assert found.seconds == pytest.approx({"one": 0.01, "other": 0.02}, rel=0.01)
     assert [pair.verdict for pair in found.pairs] == ["slower"]
-    assert fake.waits < calls.count  # two devices, twice in a turn
+    assert fake.waits < fake.launches  # two devices, twice in a turn
     assert found.decided
-
-
-class Counting:
-    """Functions of which the calls are counted."""
-
-    def __init__(self, functions: dict[str, Callable[[], None]]) -> None:
-        self.count = 0
-        self.functions = {name: self._counted(each) for name, each in functions.items()}
-
-    def _counted(self, function: Callable[[], None]) -> Callable[[], None]:
-        def call() -> None:
-            self.count += 1
-            function()
-
-        return call
 
 
 def test_an_accelerator_that_nothing_has_used_is_left_alone() -> None:

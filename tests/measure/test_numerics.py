@@ -105,8 +105,7 @@ def test_a_large_model_is_sampled_at_even_distances():
     model = nn.Sequential(nn.Linear(1000, 500), nn.Linear(500, 10))
     sample = Sample(model)
     total = 1000 * 500 + 500 + 500 * 10 + 10
-    places = [torch.arange(total).split([p.numel() for p in model.parameters()])]
-    (numbers,) = places
+    numbers = torch.arange(total).split([p.numel() for p in model.parameters()])
     tensors = [n.float().view(p.shape) for n, p in zip(numbers, model.parameters(), strict=True)]
     found = sample.of(tensors)
     assert found.shape == (MAX_ELEMENTS,)
