@@ -41,11 +41,24 @@ class Schedule:
         self,
         scheduler: LRScheduler,
         optimizer: torch.optim.Optimizer,
+        per: str = "epoch",
         warmup: int = 0,
-        per_step: bool = False,
     ) -> None:
+        """per: epoch or step. Raises ConfigError if the scheduler cannot be stepped so, or has a
+        state that torch.load would not read.
+        """
+        for name, leaf in named(scheduler.state_dict(), "state"):
+            if not isinstance(leaf, KEPT):
+                wrong = f"its state has a {type(leaf).__name__}, {name}"
+                do = "keep it in another form, or leave it out of state_dict"
+                allowed = "checkpoints hold tensors, numbers and text"
+                raise ConfigError("scheduler", type(scheduler).__name__, wrong, allowed, do)
+        if per == "step" and isinstance(scheduler, ReduceLROnPlateau):
+            wrong = "ReduceLROnPlateau takes an epoch's mean loss"
+            do = "set scheduler.per=epoch or choose another scheduler"
+            raise ConfigError("scheduler.per", per, wrong, "epoch is allowed with it", do)
         self._scheduler, self._optimizer = scheduler, optimizer
-        self._warmup, self._per_step = warmup, per_step
+        self._warmup, self._per_step = warmup, per == "step"
         self._stands = False
         self._begun = 0  # optimizer steps
         self._rates = self._current()  # as the scheduler set them, without the warm-up
@@ -116,23 +129,3 @@ class Schedule:
     def _apply(self, factor: float) -> None:
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * factor
-
-
-def schedule(
-    scheduler: LRScheduler, optimizer: torch.optim.Optimizer, per: str, warmup: int
-) -> Schedule:
-    """`scheduler` stepped per `per` (epoch or step), after `warmup` optimizer steps of warm-up.
-
-    Raises ConfigError if it cannot be stepped so, or has a state that torch.load would not read.
-    """
-    for name, leaf in named(scheduler.state_dict(), "state"):
-        if not isinstance(leaf, KEPT):
-            wrong = f"its state has a {type(leaf).__name__}, {name}"
-            do = "keep it in another form, or leave it out of state_dict"
-            allowed = "checkpoints hold tensors, numbers and text"
-            raise ConfigError("scheduler", type(scheduler).__name__, wrong, allowed, do)
-    if per == "step" and isinstance(scheduler, ReduceLROnPlateau):
-        wrong = "ReduceLROnPlateau takes an epoch's mean loss"
-        do = "set scheduler.per=epoch or choose another scheduler"
-        raise ConfigError("scheduler.per", per, wrong, "epoch is allowed with it", do)
-    return Schedule(scheduler, optimizer, warmup, per == "step")

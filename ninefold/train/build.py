@@ -35,7 +35,7 @@ from ninefold.engine.clock import Clock
 from ninefold.engine.generators import seed_generators
 from ninefold.engine.loss_tracker import LossTracker
 from ninefold.engine.parallel import Parallel, RankContext
-from ninefold.engine.schedule import schedule
+from ninefold.engine.schedule import Schedule
 from ninefold.engine.state import State
 from ninefold.engine.task import Objective, Task, scoring
 from ninefold.engine.training import PeakMemory
@@ -556,7 +556,7 @@ def state_of(at: Setup, net: Network, per_epoch: int) -> State:
     state = State(
         model,
         optimizer,
-        schedule(scheduler, optimizer, per, warmup),
+        Schedule(scheduler, optimizer, per, warmup),
         scaler,
         Average(model, job.ema, job.ema_warmup),
         LossTracker(optimizer, scaler, context.device, skip),

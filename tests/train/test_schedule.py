@@ -10,7 +10,7 @@ from torch import nn
 
 from benchmarks import ours
 from ninefold.engine.loop import train
-from ninefold.engine.schedule import schedule
+from ninefold.engine.schedule import Schedule
 from ninefold.errors import ConfigError
 from tests.conftest import metrics
 
@@ -92,7 +92,7 @@ def test_a_learning_rate_that_is_none_ends_the_run_in_one_line(rate):
 def test_a_schedule_does_not_continue_from_numbers_that_none_has(changed, said):
     optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=LR)
     inner = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 8)
-    plan = schedule(inner, optimizer, "step", warmup=5)
+    plan = Schedule(inner, optimizer, "step", warmup=5)
     with pytest.raises(ValueError, match=said):
         plan.load_state_dict({**plan.state_dict(), **changed})
 
@@ -112,7 +112,7 @@ def test_a_schedule_with_a_state_that_no_checkpoint_gives_back_is_refused_before
     inner = torch.optim.lr_scheduler.ConstantLR(optimizer)
     inner.table = np.linspace(0, 1, 3)
     with pytest.raises(ConfigError, match="error: scheduler=ConstantLR: its state has a ndarray"):
-        schedule(inner, optimizer, "epoch", warmup=0)
+        Schedule(inner, optimizer)
 
 
 def test_parameter_groups_have_their_own_options():
@@ -160,6 +160,6 @@ def test_without_a_warm_up_the_state_is_the_schedulers_own():
     optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=LR)
     inner = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0, total_iters=2)
     inner.rates = [-1.0]
-    plan = schedule(inner, optimizer, "epoch", warmup=0)
+    plan = Schedule(inner, optimizer)
     plan.load_state_dict(plan.state_dict())
     assert plan.state_dict() == inner.state_dict()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,12 +22,7 @@ from ninefold.tree import each
 # would delete the group while holding Python's lock, and wait for gloo's threads, one of which may
 # be waiting for that lock to free the last tensor it reduced (seen with torch 2.10). So the groups,
 # which are small, live as long as the process; models do not.
-_GROUPS: list[dist.ProcessGroup] = []
-
-
-def keep(groups: Iterable[object]) -> None:
-    """Keep those of `groups` that are process groups as long as the process lives."""
-    _GROUPS.extend(group for group in groups if isinstance(group, dist.ProcessGroup))
+_GROUPS: list[object] = []
 
 
 @dataclass(frozen=True)
@@ -56,7 +51,7 @@ class Group(Parallel):
         if "RANK" in os.environ:
             store, *_ = next(dist.rendezvous("env://", timeout=timeout))
             # torchrun's static store keeps the addresses of processes that it has restarted.
-            restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+            restarts = number("TORCHELASTIC_RESTART_COUNT", 0)
             store = dist.PrefixStore(f"attempt_{restarts}", store)
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
@@ -67,8 +62,7 @@ class Group(Parallel):
         )
         if _GROUPS:  # free the models of the runs before this one, which are in reference cycles
             gc.collect()
-        assert dist.group.WORLD is not None
-        keep([dist.group.WORLD])
+        _GROUPS.append(dist.group.WORLD)
         failed = True
         try:
             yield RankContext(
