@@ -4,7 +4,6 @@ import math
 import subprocess
 import sys
 import threading
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,49 +26,21 @@ CUDA = torch.device("cuda")  # a name: nothing is put there
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
-    """Restore the TF32 settings that a test changes."""
-    backends = (
-        torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn,
-    )  # fmt: skip
-    older = torch.backends.cuda.matmul, torch.backends.cudnn
-    before, threads = [backend.fp32_precision for backend in backends], torch.get_num_threads()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the older names are deprecated
-        allowed = [backend.allow_tf32 for backend in older]
-    torch.set_num_threads(1)
+    """Put the TF32 settings back that a test changes: PyTorch's own."""
     yield
     _rounds.cache_clear()
-    torch.set_num_threads(threads)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for old, allows in zip(older, allowed, strict=True):
-            old.allow_tf32 = allows
-    for backend, precision in zip(backends, before, strict=True):
-        backend.fp32_precision = precision
-
-
-class Spy(nn.Module):
-    """A linear layer that records the dtypes of its outputs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-        self.seen: list[torch.dtype] = []
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        output: Tensor = self.linear(inputs)
-        self.seen.append(output.dtype)
-        return output
+    Amp("float32", tf32=None).pin()
 
 
 def test_autocast_works_in_a_thread_that_did_not_enter_it():
-    model = Spy()
+    model, seen = nn.Linear(4, 4), list[torch.dtype]()
+    model.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
     wrapped = Autocast(model, torch.bfloat16)
     outputs: list[Tensor] = []
     thread = threading.Thread(target=lambda: outputs.append(wrapped(torch.ones(1, 4))))
     thread.start()
     thread.join()
-    assert model.seen == [torch.bfloat16]
+    assert seen == [torch.bfloat16]
     assert outputs[0].dtype == torch.float32
 
 
