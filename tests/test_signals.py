@@ -52,22 +52,16 @@ def test_processes_that_share_a_notice_stop_after_the_same_step(tmp_path):
     assert other.due(6)
 
 
-def test_processes_on_several_hosts_do_not_decide_between_log_points():
-    stop = Stop(None, alone=False)
-    stop.signal = signal.SIGTERM
-    assert not stop.due(5)
-    assert stop.wanted  # which evaluations and log points ask
-
-
-def test_a_process_whose_gpu_is_steps_ahead_is_not_stopped_before_a_log_point(tmp_path):
+def test_processes_of_several_hosts_or_gpus_do_not_decide_between_log_points(tmp_path):
     ahead, behind = (Stop(tmp_path / "notice", alone=False) for _ in range(2))
     for stop in (ahead, behind):
         stop.only_at_log_points()
     assert not any(ahead.due(step) for step in (5, 6, 7))  # they are queued
-    behind.signal = signal.SIGTERM
-    assert not any(behind.due(step) for step in (5, 6, 7, 8))
+    for stop in (behind, Stop(None, alone=False)):  # on GPUs, and of several hosts
+        stop.signal = signal.SIGTERM
+        assert not any(stop.due(step) for step in (5, 6, 7, 8))
+        assert stop.wanted  # which evaluations and log points ask
     assert not ahead.due(8)
-    assert behind.wanted
     alone = Stop()
     alone.only_at_log_points()
     alone.signal = signal.SIGTERM

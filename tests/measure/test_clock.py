@@ -53,15 +53,12 @@ def take_step(clock: Clock, phases: tuple[str, ...]) -> tuple[float, float]:
     """A step of a nap in each phase: how long it was at least and at most."""
     since = time.perf_counter()
     clock.begin_step()
-    least = sum(_phase(clock, phase) for phase in phases)
+    least = 0.0
+    for phase in phases:
+        least += nap()
+        clock.mark(phase)
     clock.end_step()
     return least, elapsed(since)
-
-
-def _phase(clock: Clock, phase: str) -> float:
-    took = nap()
-    clock.mark(phase)
-    return took
 
 
 def test_the_phases_of_a_step_add_up_to_it():
@@ -126,7 +123,7 @@ class Stream:
 
     def event(self, enable_timing: bool) -> SimpleNamespace:
         event = SimpleNamespace(end=0.0)
-        event.record = lambda stream: setattr(event, "end", self.ends[-1])
+        event.record = lambda stream: setattr(event, "end", stream.ends[-1])
         event.query = lambda: event.end <= self.now
         event.elapsed_time = lambda after: 1000 * (after.end - event.end)
         return event
@@ -136,7 +133,7 @@ class Stream:
 @pytest.mark.parametrize("kernels", [100, 1000])
 def test_a_gpu_is_behind_however_many_kernels_a_step_has(launch, behind, kernels, monkeypatch):
     stream = Stream(launch, kernel=10e-6)
-    on_stream(stream, monkeypatch)
+    on_streams({0: stream}, monkeypatch)
     clock = Clock(torch.device("cuda", 0), sample=4)
     clock.start()
     assert clock.behind is None
@@ -155,7 +152,7 @@ def test_steps_last_as_long_as_the_gpu_is_at_work_on_them_however_far_the_host_i
     monkeypatch,
 ):
     stream = Stream(launch=1e-6, kernel=10e-6)
-    waits = on_stream(stream, monkeypatch)
+    waits = on_streams({0: stream}, monkeypatch)
     clock = Clock(torch.device("cuda", 0), sample=0)
     stream.launches(500)  # of steps that are not timed
     clock.start()
@@ -166,26 +163,18 @@ def test_steps_last_as_long_as_the_gpu_is_at_work_on_them_however_far_the_host_i
     assert clock.seconds == pytest.approx(2000 * 10e-6)
 
 
-def on_stream(stream: Stream, monkeypatch) -> list[int]:
-    """Have torch's CUDA be this stream; returns the GPUs that are waited for, as they are."""
+def on_streams(streams: dict[int, Stream], monkeypatch) -> list[int]:
+    """Have torch's GPUs be these streams; returns those that are waited for, as they are."""
     waits: list[int] = []
-    monkeypatch.setattr(torch.cuda, "Event", stream.event)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    monkeypatch.setattr(torch.cuda, "Event", streams[0].event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: streams[device.index])
     monkeypatch.setattr(torch.cuda, "synchronize", waits.append)
     return waits
 
 
 def test_of_several_gpus_all_are_waited_for_at_the_end_and_the_slowest_counts(monkeypatch):
-    waits = on_stream(Stream(launch=1e-6, kernel=1e-6), monkeypatch)
     streams = {0: Stream(1e-6, 10e-6), 2: Stream(1e-6, 30e-6)}
-
-    def event(enable_timing: bool) -> SimpleNamespace:
-        found = SimpleNamespace(elapsed_time=lambda after: 1000 * (after.end - found.end))
-        found.record = lambda stream: setattr(found, "end", stream.ends[-1])
-        return found
-
-    monkeypatch.setattr(torch.cuda, "Event", event)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: streams[device.index])
+    waits = on_streams(streams, monkeypatch)
     clock = Clock(CPU, sample=0, gpus=[0, 2])  # a network on the CPU and two GPUs
     clock.start()
     for each in streams.values():
