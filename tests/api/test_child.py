@@ -36,11 +36,8 @@ def test_a_command_that_was_killed_is_told_as_memory_even_where_nothing_was_kept
     assert str(ended).endswith("it told no failure; see what it printed")
 
 
-def test_a_device_may_be_a_torch_device() -> None:
-    assert asked_axes(torch.device("cpu"), None, None) == asked_axes("cpu", None, None)
-
-
 def test_words_of_any_kind_reach_the_command_which_says_what_is_wrong_with_them() -> None:
+    assert asked_axes(torch.device("cpu"), None, None) == asked_axes("cpu", None, None)
     given = {"parallel": 2, "amp": [torch.bfloat16, "fp32"]}
     assert asked_axes("cpu", **given) == {"parallel": "2", "amp": "torch.bfloat16,fp32"}
     assert as_words({}, {}, None) == []

@@ -42,10 +42,6 @@ def net() -> nn.Module:
     return nn.Linear(4, 3)
 
 
-def meta() -> nn.Module:
-    return nn.Linear(4, 3, device="meta")
-
-
 class Headless(nn.Module):
     """As a LightningModule whose training_step alone calls its layers."""
 
@@ -61,10 +57,6 @@ def comparing_loader(**its: Any) -> Call:
     return comparing(net, DataLoader(TensorDataset(X, Y), **its), LOSS)
 
 
-def comparing_compiled() -> None:
-    ninefold.compare(torch.compile(net()), (X, Y), LOSS)
-
-
 def comparing_in_place() -> None:
     model = net()
     model.compile()
@@ -75,10 +67,11 @@ NET = net()
 REFUSED: list[tuple[str, Call]] = [
     ("seeds='3': it is no number of runs; .*; correct it", comparing(net, (X, Y), LOSS, seeds="3")),
     ("seeds=0: it is no number of runs; .*; correct it", comparing(net, (X, Y), LOSS, seeds=0)),
-    ("model=Linear: it is on meta; .*; give .* or model.cpu()", comparing(meta(), (X, Y), LOSS)),
+    ("model=Linear: it is on meta; .*model.cpu()", comparing(net().to("meta"), (X, Y), LOSS)),
     ("model=Headless: it has no forward.*model.training_step", comparing(Headless(), (X, Y), LOSS)),
     ("model=DataParallel: .*; give the module in it", comparing(nn.DataParallel(net()), X, LOSS)),
-    ("model=OptimizedModule: .*; give the plain", comparing_compiled),
+    ("model=OptimizedModule: .*; give the plain",
+     lambda: ninefold.compare(torch.compile(net()), (X, Y), LOSS)),
     ("model=Linear: its Linear is compiled; .*overrides=.'compile=true'.", comparing_in_place),
     ("model=str: it cannot be called", comparing("resnet18", (X, Y), LOSS)),
     ("model=TensorDataset: .*; the model comes first", comparing(TensorDataset(X, Y), net, LOSS)),
@@ -243,28 +236,28 @@ def test_float64_arrays_are_said_to_become_float32() -> None:
     assert found.parts["dataset"]["train"].inputs.dtype == np.float32
 
 
+def written(folder: Path, model: Any, optimizer: Any = "adamw") -> tuple[str, str]:
+    """The file of objects, and its sha256."""
+    gather(model, (X, Y), LOSS, None, None, None, optimizer, ("time",)).write(folder)
+    return str(folder / FILE), sha256_of(folder / FILE)
+
+
 def test_buffers_of_a_given_network_can_be_resized(tmp_path: Path) -> None:
     """As observers of quantization resize theirs."""
     given = net()
     given.register_buffer("seen", torch.ones(1))
-    gather(given, (X, Y), LOSS, None, None, None, "adamw", ("time",)).write(tmp_path)
-    file = (str(tmp_path / FILE), sha256_of(tmp_path / FILE))
-    found = parts.network(*file, "net")
+    found = parts.network(*written(tmp_path, given), "net")
     assert found.get_buffer("seen").resize_(8).tolist()[0] == 1
 
 
-def failing(parameters: Any) -> Any:
+def failing(*parameters: Any) -> Any:
     raise TypeError("no betas")
 
 
-def test_objects_that_fail_in_a_run_are_named_as_arguments(tmp_path: Path) -> None:
-    def double() -> nn.Module:
-        return net().double()
-
-    gather(double, (X, Y), LOSS, None, None, None, failing, ("time",)).write(tmp_path)
-    file = (str(tmp_path / FILE), sha256_of(tmp_path / FILE))
-    with pytest.raises(ConfigError, match=r"model=double: its weights are float64; .*\.float\(\)"):
-        parts.network(*file, "double")
+def test_functions_that_fail_in_a_run_are_named_as_arguments(tmp_path: Path) -> None:
+    file = written(tmp_path, failing, failing)
+    with pytest.raises(ConfigError, match=r"model=failing: the function .*TypeError: no betas"):
+        parts.network(*file, "failing")
     with pytest.raises(ConfigError, match=r"optimizer=failing: the function .*TypeError: no betas"):
         parts.optimizer([], *file, "failing")
 
@@ -272,7 +265,7 @@ def test_objects_that_fail_in_a_run_are_named_as_arguments(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("model", "line"),
     [
-        (net().bfloat16(), r"its weights are bfloat16; .*\.float\(\)"),
+        (lambda: net().bfloat16(), r"its weights are bfloat16; .*\.float\(\)"),
         (nn.Sequential(net(), nn.Linear(3, 3).half()), "its weights are float16; "),
         (lambda: nn.Sequential(net(), nn.LazyLinear(3)), "its LazyLinear has no weights yet; "),
         (nn.LazyBatchNorm1d(), "its LazyBatchNorm1d has no weights yet; .*; call it once with a b"),
@@ -282,6 +275,5 @@ def test_objects_that_fail_in_a_run_are_named_as_arguments(tmp_path: Path) -> No
 def test_weights_that_are_not_of_float32_or_not_there_are_refused(
     model: Any, line: str, tmp_path: Path
 ) -> None:
-    gather(model, (X, Y), LOSS, None, None, None, "adamw", ("time",)).write(tmp_path)
     with pytest.raises(ConfigError, match=f"^error: model=Net: {line}"):
-        parts.network(str(tmp_path / FILE), sha256_of(tmp_path / FILE), "Net")
+        parts.network(*written(tmp_path, model), "Net")
