@@ -42,23 +42,16 @@ def test_a_task_of_srun_is_the_rank_that_slurm_says():
     assert found({**SRUN, **TORCHRUN}) == found(TORCHRUN)  # torchrun inside srun
 
 
-@pytest.mark.parametrize(
-    "environment",
-    [
-        {},
-        {**SRUN, "SLURM_STEP_NUM_TASKS": "1"},
-        {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"},
-        {**SRUN, "SLURM_STEP_ID": str(2**32 - 5)},
-        {**SRUN, "SLURM_STEP_ID": str(2**32 - 6), "SLURM_PROCID": "0"},
-    ],
-    ids=[
-        "no Slurm",
-        "a step of one task in a larger job",
-        "sbatch or salloc without srun",
-        "the batch script as a step",
-        "the shell of salloc as a step",
-    ],
-)
+ALONE: dict[str, dict[str, str]] = {
+    "no Slurm": {},
+    "a step of one task in a larger job": {**SRUN, "SLURM_STEP_NUM_TASKS": "1"},
+    "sbatch or salloc without srun": {"SLURM_PROCID": "0", "SLURM_NTASKS": "4"},
+    "the batch script as a step": {**SRUN, "SLURM_STEP_ID": str(2**32 - 5)},
+    "the shell of salloc as a step": {**SRUN, "SLURM_STEP_ID": str(2**32 - 6)},
+}
+
+
+@pytest.mark.parametrize("environment", ALONE.values(), ids=ALONE)
 def test_a_command_that_srun_did_not_start_several_of_is_alone(environment):
     require_launcher(environment)
     assert variables(environment) == {}
