@@ -11,40 +11,15 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.api.test_compare import DEFINED
 from tests.conftest import ROOT, Shell
 
 pytestmark = pytest.mark.slow
 
 NOTEBOOK = ROOT / "docs" / "compare.ipynb"
-DEFINED = """
-import logging, os, signal, threading
-import numpy as np, torch
-from torch import nn
-import ninefold
+STATE = """
+import logging, os, signal
 from ninefold.errors import ConfigError
-
-SCALE = 0.5
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(8, 3)
-    def forward(self, rows):
-        return self.fc(rows)
-
-class Rows:
-    def __init__(self, change):
-        self.change, self.rows = change, np.random.default_rng(0).normal(size=(256, 8)).astype("f4")
-    def __len__(self):
-        return 256
-    def __getitem__(self, number):
-        return self.change(self.rows[number]), number % 3
-
-def loss(output, target):
-    return nn.functional.cross_entropy(output * SCALE, target)
-
-def compare(folder, **named):
-    few = dict(parallel=("none", "ddp"), amp=("fp32", "autocast"), minutes=0.02, folder=folder)
-    return ninefold.compare(Net, Rows(lambda row: row + 1), loss, **{**few, **named})
 
 def state():
     return (
@@ -54,8 +29,8 @@ def state():
     )
 """
 CELLS = [
-    DEFINED,
-    "before = state()\nanswer = compare('first')\nanswer",
+    DEFINED + STATE,
+    "before = state()\nanswer = compare(folder='first', amp=('fp32', 'autocast'))\nanswer",
     "from hydra.core.global_hydra import GlobalHydra\n"
     "assert state() == before\nassert not GlobalHydra.instance().is_initialized()\n"
     "assert str(answer.best) in answer.cells\n"
@@ -63,9 +38,9 @@ CELLS = [
     # Another class of the same name, in an async cell.
     "import asyncio\nclass Net(Net):\n    def forward(self, rows):\n"
     "        return self.fc(rows) * 2\nawait asyncio.sleep(0)\n"
-    "again = compare('second', parallel=('none',), amp=('fp32',))\nagain.train != answer.train",
+    "again = compare(folder='second', parallel=('none',))\nagain.train != answer.train",
     "class Net(Net):\n    def forward(self, rows):\n        return self.fc(rows).nothing\n"
-    "try:\n    compare('third', parallel=('none',), amp=('fp32',))\n"
+    "try:\n    compare(folder='third', parallel=('none',))\n"
     "except ConfigError as error:\n    print(error.__notes__[0])",
 ]
 
