@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -75,18 +75,17 @@ class Session(Entries):
         self._used, self._since = list[int](), 0.0  # of this turn: accelerators, its timed steps
         self._settings = settings
         self._beside_on_gpu = False  # whether other programs computed there in a turn
-        self._shows = show
         self._total = math.ceil(60 * minutes)
         self._bar = progress.bar(
             desc="steps alternate",
             total=self._total,
             bar_format="{desc}: {n_fmt} of {total_fmt} s",
-            disable=None if self._shows else True,
+            disable=not show or None,
         )
         # Sorted, so that the order in which they were given changes nothing.
         self._names, self.done = sorted(names), 0
-        self._turn_seconds = turn
-        self._takes: Mapping[str, Callable[[Turn], float]] = {}
+        self.turn_seconds = turn
+        self.takes: Mapping[str, Callable[[Turn], float]] = {}
         self.tournament = Tournament(
             self, steps_budget(60.0 * minutes), self._look, seed, clock=clock
         )
@@ -94,7 +93,7 @@ class Session(Entries):
 
     def play(self, takes: Mapping[str, Callable[[Turn], float]]) -> None:
         """Let functions take the turns, to the end; each returns the seconds of a step."""
-        self._takes = takes
+        self.takes = takes
         self.tournament.run()
 
     def start_clock(self) -> None:
@@ -125,8 +124,7 @@ class Session(Entries):
 
     def start(self, left: Sequence[str], number: int) -> Sequence[Contestant]:
         """Return the steps: they are in this process, and need no start."""
-        own = self.warm_ups, self._turn_seconds
-        return [StepTaker(name, self._takes[name], *own) for name in self.names]
+        return [StepTaker(name, self) for name in self.names]
 
     def round_ended(self, number: int) -> None:
         self.done += 1
@@ -137,11 +135,6 @@ class Session(Entries):
         facts = facts_of(self._given, made.log.turns, made.looks, self.done, self._settings)
         return times(facts, caveats, made.seed)
 
-    def show(self, found: Times) -> None:
-        """Print the answer, unless an interactive session shows it as it returns."""
-        if self._shows and not hasattr(sys, "ps1"):
-            print(found, flush=True)
-
     def close(self) -> None:
         """Close the progress bar, after an exception too."""
         self._bar.close()
@@ -151,19 +144,13 @@ class Session(Entries):
         return Look(found.closely, found.best)
 
 
+@dataclass(frozen=True)
 class StepTaker:
-    """A step of this process: a contestant.
+    """A step of this process: a contestant."""
 
-    take: takes a turn, and returns the seconds of a step. warm_ups: of all steps.
-    """
-
+    name: str
+    session: Session
     steps, waits = None, False
-
-    def __init__(
-        self, name: str, take: Callable[[Turn], float], warm_ups: WarmUps, turn_seconds: float
-    ) -> None:
-        self.name, self._turn_seconds = name, turn_seconds
-        self._take, self._warm_ups = take, warm_ups
 
     @property
     def processes(self) -> list[int]:
@@ -172,13 +159,13 @@ class StepTaker:
         return [*filter(None, readers)]
 
     def asks(self, step: float) -> Asked:
-        return Asked(step, self._turn_seconds, several=False, workers=0)
+        return Asked(step, self.session.turn_seconds, several=False, workers=0)
 
     def warm_up(self, known: Pace | None) -> WarmUp:
-        return self._warm_ups.of(self.name)
+        return self.session.warm_ups.of(self.name)
 
     def turn(self, turn: Turn) -> float:
-        return self._take(turn)
+        return self.session.takes[self.name](turn)
 
     def end(self, turns: Sequence[TakenTurn], stretch: float | None) -> None:
         pass

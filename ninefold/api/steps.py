@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
@@ -72,7 +73,8 @@ def time_steps(
         found = session.times([RAN_ON] * take_turns(session, calls))
     finally:
         session.close()
-    session.show(found)
+    if show and not hasattr(sys, "ps1"):  # an interactive session shows it as it returns
+        print(found, flush=True)
     return found
 
 
