@@ -331,6 +331,11 @@ def training(
         do = "ask for more, or leave resume out"
         raise ConfigError(key, job[key], wrong, f"it has {last_step} steps so", do)
     task, counted = net.objective.task, counted_in(data, net.objective.task)
+    loggers, notes = list[Logger](), [*state.origin, *net.notes]
+    if context.rank == 0:
+        loggers = _loggers(job, folder, state, last_step, scoring(task), counted)
+        notes += notes_of(data.dataset, cache)
+    undone = max(GRAPHS_FROM if compiles else 0, parallel.first_steps(context) if state.step else 0)
     return TrainingRun(
         job=job,
         amp=amp,
@@ -354,21 +359,13 @@ def training(
         if limits == (None, None)
         else Clip(*limits, net.model, state.optimizer, state.scaler),
         stop=stop,
-        loggers=(
-            _loggers(job, folder, state, last_step, scoring(task), counted)
-            if context.rank == 0
-            else []
-        ),
+        loggers=loggers,
         log_every=job.log_every,
         writer=parallel.writer(checkpoints) or AsyncWriter(checkpoints, context.device),
         checkpoint_every=job.checkpoint.every,
         job_yaml=job_yaml,
         warmup=WarmUp(
-            steps=max(
-                job.clock.warmup,
-                GRAPHS_FROM if compiles else 0,
-                parallel.first_steps(context) if state.step else 0,
-            ),
+            steps=max(job.clock.warmup, undone),
             compiles=compiles,
             numerics=Numerics(job.numerics, folder) if job.numerics else None,
             profile=Profile(folder / "profile", context) if job.profile else None,
@@ -379,11 +376,7 @@ def training(
         random_inputs=data.dataset.random_inputs,
         mean_loss=net.mean_loss,
         counted=counted,
-        notes=[
-            *state.origin,
-            *net.notes,
-            *(notes_of(data.dataset, cache) if context.rank == 0 else ()),
-        ],
+        notes=notes,
     )
 
 
