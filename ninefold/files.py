@@ -232,19 +232,18 @@ def safe_loader() -> Any:
     return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def require_plain_yaml(text: str, loader: Any = None) -> None:
+def require_plain_yaml(text: str) -> None:
     """Raise ValueError if `text` is too long, nested too deeply or holds an alias.
 
     The text is scanned as a stream of events: a few lines of aliases can expand to gigabytes.
-    Raises yaml.YAMLError if it is not YAML. loader: the class it is loaded with; PyYAML's
-    SafeLoader.
+    Raises yaml.YAMLError if it is not YAML.
     """
     import yaml
 
     if len(text) > LARGEST_YAML:
         raise ValueError(f"it has {len(text)} characters, a job has at most {LARGEST_YAML}")
     depth = 0
-    for event in yaml.parse(text, Loader=loader or yaml.SafeLoader):
+    for event in yaml.parse(text, Loader=safe_loader()):
         if isinstance(event, yaml.AliasEvent):
             raise ValueError("it holds a YAML alias, which a job has no use for")
         depth += isinstance(event, yaml.CollectionStartEvent)

@@ -90,7 +90,7 @@ def typed(field: str, text: str) -> Any:
     """
     key = options.find(field)
     with suppress(yaml.YAMLError, msgspec.ValidationError):
-        require_plain_yaml(text, safe_loader())
+        require_plain_yaml(text)
         value = msgspec.convert(yaml.load(text, safe_loader()), key and key.kind, strict=False)
         if key is not None and accepts(key.kind, value):
             return value

@@ -69,7 +69,7 @@ def read_yaml(path: Path) -> dict[str, Any] | None:
 
     try:
         text = read_text(path)
-        require_plain_yaml(text, safe_loader())
+        require_plain_yaml(text)
         tree = yaml.load(text, Loader=safe_loader())
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return None
