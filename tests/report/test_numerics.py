@@ -165,27 +165,25 @@ def test_a_precision_of_ones_own_is_judged_by_what_it_computes_in(tmp_path):
     assert "what TF32 rounds away" in entry.sentence
 
 
-def turned(content: Arrays) -> None:
-    """As bfloat16 turns the gradient of a deep network: a cosine of 0.15."""
-    own, other = content["gradients"], np.roll(content["gradients"], 1, axis=1)
-    content["gradients"] = 0.15 * own + (1 - 0.15**2) ** 0.5 * other
-    content["loss"] *= 1.03
+TURNED: Change = {  # a cosine of 0.15, as in a deep network
+    "gradients": lambda of: 0.15 * of + (1 - 0.15**2) ** 0.5 * np.roll(of, 1, axis=1),
+    "loss": lambda of: 1.03 * of,
+}
 
 
 @pytest.mark.parametrize(
     ("replicas", "change", "verdict", "by_design"),
     [
-        (1, turned, WITHIN, False),
-        (1, summed, OTHER, False),
-        (1, other_rate, OTHER, False),
-        (2, turned, OTHER, True),  # batch norm of halves, whatever the precision
-        (2, underflown, OTHER, False),
+        (1, TURNED, WITHIN, False),
+        (1, SUMMED, OTHER, False),
+        (1, OTHER_RATE, OTHER, False),
+        (2, TURNED, OTHER, True),  # batch norm of halves, whatever the precision
+        (2, UNDERFLOWN, OTHER, False),
     ],
 )
 def test_rounding_to_16_bits_may_turn_a_gradient_and_not_change_its_size(
     replicas, change, verdict, by_design, tmp_path
 ):
-    content = {**arrays(), "batch_norm": np.array(True)}
-    change(content)
+    content = arrays({**change, "batch_norm": np.ones_like})
     entry = judged(tmp_path, replace(CAST, replicas=replicas), content)
     assert (entry.verdict, entry.by_design) == (verdict, by_design)
