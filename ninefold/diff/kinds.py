@@ -95,7 +95,9 @@ def nothing(parting: Divergence) -> Told:
 
 def most(parting: Divergence) -> str:
     """How far rounding goes."""
-    return f"{parting.worst:.0e} at most" + ", in gradients" * (parting.kinks == parting.worst > 0)
+    worst = parting.worst
+    far = f"{worst:.0e}" if worst < 0.01 else f"{100 * worst:.0f} %"
+    return f"{far} at most" + ", in gradients" * (parting.kinks == worst > 0)
 
 
 def beside(parting: Divergence) -> Iterator[Told]:

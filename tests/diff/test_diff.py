@@ -142,7 +142,7 @@ def test_rounding_to_16_bits_may_turn_gradients_in_step_1_and_explains_what_foll
     one = steps("A", 1.0, 1.0, 1.0)
     found = answer(find(one, steps("B", 1.6, 0.8, 0.1, moved=3.0)))
     assert found["kind"] == "rounding"
-    assert found["text"].startswith("Equal but for rounding (5e-01 at most, in gradients) up to ")
+    assert found["text"].startswith("Equal but for rounding (52 % at most, in gradients) up to ")
     # one factor, another size, a gradient that vanishes
     for others in ((1.1, 1.1, 1.1), (1.6, 1.2, 0.8), (1.6, 0.8, 0.0)):
         assert answer(find(one, steps("B", *others)))["step"] == 1
@@ -160,7 +160,7 @@ def test_gradients_that_were_let_go_are_told_where_weights_part_after_them() -> 
 
     found = answer(find(steps("A", 1.0, 1.0), steps("B", 1.02, 1.04)))
     assert found["kind"] == "step"
-    assert found["text"].startswith("Equal but for rounding (1e-02 at most, in gradients) up to ")
+    assert found["text"].startswith("Equal but for rounding (1 % at most, in gradients) up to ")
     assert found["text"].endswith(", and before it gradients by at most 1.4 %.")
 
 
