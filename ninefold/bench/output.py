@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import tempfile
@@ -40,19 +39,28 @@ def require_writable(option: str, path: Path) -> None:
 
     A file is replaced by a new one: that would take away a device, a FIFO or a symbolic link.
     """
-    if path == STDOUT:
-        return
+    if path != STDOUT and (wrong := fault(path)):
+        kinds = "a regular file, a new one in a folder that is there, and - for stdout are allowed"
+        raise ConfigError(option, path, wrong, kinds, "name one")
+
+
+def fault(path: Path) -> str | None:
+    """What keeps a file from being written."""
     try:
         for each in (path, path.with_name(f".{path.name}.tmp")) if path.name else (path,):
             with suppress(FileNotFoundError):
                 require_regular(os.lstat(each), each)
-        with tempfile.TemporaryFile(dir=path.absolute().parent):
-            pass
-        if path.exists() and not os.access(path, os.W_OK):
-            raise PermissionError(errno.EACCES, "it cannot be written")
     except OSError as error:
-        kinds = "a regular file, a new one in a folder that is there, and - for stdout are allowed"
-        raise ConfigError(option, path, str(error.strerror), kinds, "name one") from error
+        return error.strerror
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        return "its folder is missing"
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError:
+        return "its folder cannot be written"
+    return None if os.access(path, os.W_OK) or not path.exists() else "it cannot be written"
 
 
 @contextmanager

@@ -172,7 +172,7 @@ def test_a_terminal_shows_who_has_started_and_what_is_known_so_far(scripts):
             shown += part
     bench.communicate()
     os.close(terminal)
-    for words in ("starts; ", "warming up; ", "all train; first round until ", "so far: B 0."):
+    for words in ("starts; ", "stands; ", "all train; first round until ", "so far: B 0."):
         assert words in shown.decode()
 
 
@@ -288,7 +288,8 @@ def test_what_cannot_be_written_is_one_line(scripts, refused_at_once, option):
     [
         ("device", "it is a device, a regular file is expected; "),
         ("link", "it is a symbolic link, a regular file is expected; "),
-        ("missing/file", "No such file or directory; a regular file, a new one in a folder that "),
+        ("missing/file", "its folder is missing; "),
+        ("/proc/new", "its folder cannot be written; "),
         ("", "a file needs a name"),
     ],
 )
