@@ -39,12 +39,11 @@ def taken(ranks: Sequence[Sequence[Batch]]) -> StepBatch | None:
 
     Two numbers are those of batches and of a smaller last one; more vary, as the nodes of graphs
     do. Of three steps or more the first is left out: networks may be called before training.
-    A step with an empty tensor was not seen.
     """
     steps = list[tuple[tuple[int, ...], int]]()
     for of_step in zip(*ranks, strict=False):
         counts, elements = zip(*of_step, strict=True)
-        if len({*map(len, counts)}) == 1 and all(elements) and all(map(all, counts)):
+        if len({*map(len, counts)}) == 1:
             steps.append((tuple(map(sum, zip(*counts, strict=True))), sum(elements)))
     steps = steps[1:] if len(steps) > 2 else steps
     if not steps:
@@ -70,6 +69,8 @@ def times_as_many(this: StepBatch, first: StepBatch) -> float | str:
         ends = zip(this.fewest, this.most, first.fewest, first.most, strict=True)
         overlap = all(low <= most and least <= high for low, high, least, most in ends)
         return 1.0 if overlap else "they vary from step to step, as the nodes of graphs do"
+    if not (first.examples[0] and first.elements):  # an empty tensor
+        return 1.0 if this == first else "one of them gets no elements"
     ratio, largest = (this.examples[at] / first.examples[at] for at in (0, -1))
     if 1 in (ratio, this.elements / first.elements):
         return 1.0

@@ -11,6 +11,7 @@ from ninefold_bench_calls import is_compiled, is_transformed
 from ninefold_bench_precision import autocast_dtype
 
 AVERAGING = {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine"}
+MOST = 10_000  # calls of networks after which a process that takes no step is left alone
 
 
 class Batches:
@@ -21,13 +22,13 @@ class Batches:
     and the state of the weights that they met. waiting: the network that is called and whose
     tensors were not seen yet. averages: the class by which gradients are averaged, if one was
     called. half: whether a network computes in float16 by autocast; scaled: whether a GradScaler
-    was updated.
+    was updated. left: calls of networks without a step after which nothing more is seen.
     """
 
     def __init__(self, calls):
         self.calls, self.steps, self.kind = calls, [], None
         self.waiting = self.averages = None
-        self.half = self.scaled = False
+        self.left, self.half, self.scaled = MOST, False, False
         self.begin()
         calls.before.append(self.see)
 
@@ -38,7 +39,11 @@ class Batches:
         """Note a call in training. Whatever it cannot read is no error of the script."""
         try:
             self.note(module, arguments, keywords, outermost)
+            if outermost and not self.steps:
+                self.left -= 1
         except Exception:
+            self.left = 0
+        if self.left == 0:
             self.steps, self.sums = [], {}
             self.calls.drop(self.see)
 
