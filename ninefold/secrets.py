@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
-
-from ninefold.tree import each
 
 # Shorter values, and short numbers, appear in many lines by chance: replacing `1` or `64` would
 # garble the text and hide nothing. Numbers, and what is shorter than these, are replaced as words.
@@ -44,7 +42,13 @@ def redact(text: str) -> str:
 
 def redacted(tree: Any) -> Any:
     """Redact all strings of a JSON value, except keys that Ninefold defines."""
-    return each(lambda leaf: redact(leaf) if isinstance(leaf, str) else leaf, tree)
+    if isinstance(tree, str):
+        return redact(tree)
+    if isinstance(tree, Mapping):
+        return {key: redacted(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [redacted(value) for value in tree]
+    return tree
 
 
 def _forms(value: str) -> Iterator[str]:
