@@ -204,7 +204,7 @@ class HeldCommand:
                 connection = Connection(self._listener.accept()[0])
                 try:
                     hello = connection.receive(HELLO_SECONDS, Hello)
-                except (EOFError, OSError):
+                except (EOFError, OSError, msgspec.DecodeError):
                     continue
                 rank = hello["rank"]
                 copies = (self.command.processes or 1) > 1 and hello["world"] == 1

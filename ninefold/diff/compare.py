@@ -33,8 +33,10 @@ ROUNDED = 1e-6  # an option of float32 may be from one of float64
 OPTIONS = ("scale", "hyper")  # phases of what the optimizer is told
 ONE_FACTOR = 0.005  # that gradients may be apart from one factor for all
 SMALL = 1e-3  # of the norm of all gradients: what is smaller need not follow that factor as well
+AGREED = 1e-6  # gradients of two ranks that are averaged
 MORE_ZEROS = 0.05  # share of a gradient that is zero in one alone: it has underflowed
-OTHER_SIZE = 0.15  # how far all gradients may be apart in size by rounding to 16 bits
+LARGE = 0.03  # of the norm of all gradients: rounding to 16 bits makes one of so much at most
+SIZE = 1.35  # times as large (measured: 1.16)
 NEAR = 0.02  # that a factor may be apart from a number that explains it
 Rank = dict[str, Any]  # what one rank has recorded of a step
 Steps = list[list[Rank]]  # of each the records of its ranks
@@ -402,8 +404,8 @@ def find(one: Training, other: Training, after: int = 0) -> Divergence:
 
     They part where a step has a difference that training follows. One that it does not follow is
     harmless from then on. Rounding that moves the input of a ReLU over 0 shows in gradients alone.
-    Rounding to 16 bits turns gradients in any direction: those of ResNet-50 in bfloat16 have a
-    cosine of 0.15 with those in float32 at the start.
+    Where outputs are apart by rounding to 16 bits, gradients are in any direction: those of
+    ResNet-50 in bfloat16 have a cosine of 0.15 with those in float32 at the start.
     """
     parting, before = Divergence(one, renamed(other, one), after), 0.0
     harmless = set[Key]()
@@ -415,8 +417,8 @@ def find(one: Training, other: Training, after: int = 0) -> Divergence:
             parting.inexact = parting.step, unequal[0]
         beyond = [each for each in all_
                   if each.distance > each.limit and each[:2] not in harmless]  # fmt: skip
-        usual = max((unit((each.one, each.other)) for each in all_), default=0.0)
-        coarse = usual > LIMITS["float32"]
+        coarse = any(each.phase == "output" and each.distance > LIMITS["float32"] for each in all_
+                     if unit((each.one, each.other)) > LIMITS["float32"])  # fmt: skip
         bends = (parting.steps > 1 or coarse) and may_be_kinks(parting, beyond)
         most = sys.float_info.max if coarse else MOST
         let_go = [each for each in beyond
@@ -425,6 +427,7 @@ def find(one: Training, other: Training, after: int = 0) -> Divergence:
         if parts(beyond, all_):
             first = beyond[0]  # rounding grows from step to step, but not in inputs and options
             grows = first.phase not in ("input", *OPTIONS) and first.distance < math.inf
+            usual = max(unit((each.one, each.other)) for each in all_)
             explains = before > usual or first.distance <= GROWTH * before
             parting.beyond = beyond
             parting.grown = grows and explains and GROWTH * before > MOST
@@ -435,48 +438,59 @@ def find(one: Training, other: Training, after: int = 0) -> Divergence:
         rounding = [each.distance for each in all_
                     if each.distance <= each.limit and each.phase != "buffer"]  # fmt: skip
         kinks = [each.distance for each in let_go]
-        before = max([*rounding, *(kinks if coarse else ()), before / FADES])
+        before = max([*rounding, *(min(each, MOST) for each in kinks if coarse), before / FADES])
         parting.kinks = max([parting.kinks, *kinks])
         parting.worst = max([parting.worst, parting.kinks, *rounding])
     return parting
 
 
 def may_be_kinks(parting: Divergence, beyond: Sequence[Difference]) -> bool:
-    """Whether gradients are apart, without a loss, a factor or zeros that tell of a mistake."""
+    """Whether gradients are apart, and nothing tells of a mistake: not the loss, ranks that have
+    others in one training alone, zeros, a large one of another size, or one factor.
+    """
     zero = any(not of.square for each in beyond if each.phase == "grad" for of in each.sides)
     lossy = any(each.phase == "loss" for each in beyond)
-    of_both = parting.entries("grad")
-    sized = abs(math.log(size_ratio(*of_both) or 1.0)) > OTHER_SIZE
-    zero = zero or abs(flushed(*of_both)[0]) > MORE_ZEROS
-    return not (lossy or zero or sized or factor(*of_both))
+    alone = len({disagreement(ranks) is None for ranks in parting.ranks}) > 1
+    one, other = parting.entries("grad")
+    all_ = sum(of.square for of in one.values())
+    sizes = ((one[key].square, other[key].square) for key in one if key in other)
+    sized = any(a > LARGE**2 * all_ and (b > a * SIZE**2 or a > b * SIZE**2) for a, b in sizes)
+    return not (lossy or alone or zero or sized or underflow(parting) or factor(one, other))
 
 
-def flushed(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> tuple[float, str]:
-    """By how much more of a gradient is zero in B, of the one of which that differs most."""
+def disagreement(ranks: Sequence[Rank]) -> Difference | None:
+    """The first gradient that a rank has otherwise than the first one."""
+    found = (each for rank in ranks[1:] for each in differences(ranks[:1], [rank]))
+    return next((each for each in found if each.phase == "grad" and each.distance > AGREED), None)
+
+
+def underflow(parting: Divergence) -> tuple[float, str] | None:
+    """How much more of which gradient is zero in B; None without float16, or with a GradScaler.
+
+    Below 0 it is in A.
+    """
+    mine, theirs = parting.entries("grad")
     both = ((key, mine[key], theirs[key]) for key in mine if key in theirs)
     shares = [(b.zeros / b.n - a.zeros / a.n, key) for key, a, b in both if a.n == b.n > 0]
-    return max(shares, key=lambda share: abs(share[0]), default=(0.0, ""))
+    more, key = max(shares, key=lambda share: abs(share[0]), default=(0.0, ""))
+    dtypes = {of.dtype for other in parting.last if (of := other.other if more > 0 else other.one)}
+    scaled = SCALE in table(parting.ranks[more > 0])
+    return (more, key) if abs(more) > MORE_ZEROS and "float16" in dtypes and not scaled else None
 
 
 def factor(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> float | None:
     """The one number by which all gradients of B are those of A; None without, or if it is 1."""
-    if (ratio := size_ratio(mine, theirs)) is None:
+    mine = {key: entry for key, entry in mine.items() if key in theirs}
+    squares = [sum(of[key].square for key in mine) for of in (mine, theirs)]
+    if not all(0 < each < math.inf for each in squares):
         return None
-    least = SMALL * math.sqrt(sum(one.square for key, one in mine.items() if key in theirs))
-    for key in mine.keys() & theirs.keys():
-        one, other = mine[key], theirs[key]
-        norm = max(math.sqrt(one.square), least)
+    ratio, least = math.sqrt(squares[1] / squares[0]), SMALL * math.sqrt(squares[0])
+    for key, one in mine.items():
+        norm, other = max(math.sqrt(one.square), least), theirs[key]
         sums = (one.total, other.total), (one.folded, other.folded)
         if any(abs(b - ratio * a) > ONE_FACTOR * ratio * norm for a, b in sums):
             return None
     return None if is_near(ratio, 1.0) else ratio
-
-
-def size_ratio(mine: Mapping[str, Entry], theirs: Mapping[str, Entry]) -> float | None:
-    """How many times as large all gradients of B are together; None where one has none."""
-    keys = mine.keys() & theirs.keys()
-    one, other = (math.sqrt(sum(of[key].square for key in keys)) for of in (mine, theirs))
-    return other / one if 0 < one < math.inf and 0 < other < math.inf else None
 
 
 def is_near(number: float, times: float) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 from ninefold.diff.compare import (
     EXACT,
     LIMITS,
-    MORE_ZEROS,
     OPTIONS,
     PHASES,
     SCALE,
@@ -17,20 +16,19 @@ from ninefold.diff.compare import (
     Divergence,
     Rank,
     Training,
-    differences,
+    disagreement,
     examples,
     factor,
-    flushed,
     is_near,
     parts,
     shape,
     table,
     taken,
     trained_on,
+    underflow,
 )
 from ninefold.numbers import counted
 
-AGREED = 1e-6  # gradients of two ranks that are averaged
 ALIKE = 0.9  # share of examples that two steps have in common if they have the same ones
 SHOWN = 3  # examples
 OUTPUTS = "all compared outputs"
@@ -118,9 +116,8 @@ def remarks(one: Training, other: Training) -> Iterator[str]:
     """What is said of two trainings whether or not they part."""
     for training in (one, other):
         for step, ranks in enumerate(training.steps, 1):
-            found = [each for rank in ranks[1:] for each in differences(ranks[:1], [rank])]
-            if odd := [each for each in found if each.phase == "grad" and each.distance > AGREED]:
-                of = f"gradients of {odd[0].name} from step {step} on"
+            if odd := disagreement(ranks):
+                of = f"gradients of {odd.name} from step {step} on"
                 yield f"The ranks of {training.name} have other {of}."
                 break
         if training.unrecorded:
@@ -335,10 +332,8 @@ def of_gradients(parting: Divergence, each: Difference) -> Told:
     """What a loss or gradients that differ mean."""
     mine, theirs = parting.entries("grad")
     keys = [key for key in mine if key in theirs]
-    more, key = flushed(mine, theirs)
-    dtypes = {of.dtype for other in parting.last if (of := other.other if more > 0 else other.one)}
-    scaled = SCALE in table(parting.ranks[more > 0])
-    if abs(more) > MORE_ZEROS and "float16" in dtypes and not scaled:  # small ones are zero in it
+    if found := underflow(parting):
+        more, key = found
         zero = f"{100 * abs(more):.0f} % of the gradient of {key} are zero"
         return "underflow", f"{zero} in {parting.names[more > 0]} alone (a GradScaler helps)"
     a, b = parting.names

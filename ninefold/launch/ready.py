@@ -72,7 +72,8 @@ def _taken_up_again(asked: Asked, folder: Path) -> Asked:
     if not restarted and not slurm.restarts(os.environ):
         return asked
     if not has_checkpoint(folder):
-        return replace(asked, resume=AUTO) if restarted and not asked.names_folder else asked
+        named = asked.names_folder or folder.exists()  # by a file of conf/
+        return replace(asked, resume=AUTO) if restarted and not named else asked
     print(f"the job was {'restarted' if restarted else 'requeued'}: resuming {folder}", flush=True)
     return replace(asked, resume=str(folder))
 

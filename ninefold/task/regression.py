@@ -55,12 +55,12 @@ class Regression(nn.Module):
             self.score = Score("R2", "", "more", margin or 0.01)  # of the targets' variance
         else:
             self.score = Score(metric.upper(), self._unit, "less", margin)
-        self._loss = unreduced("mse" if loss is None else loss, LOSSES)
+        self._own = unreduced("mse" if loss is None else loss, LOSSES)
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """The mean over each example's numbers, then over the examples."""
         output, target = self._alike(output, target)
-        return mean_over_examples(self._loss(output, target), len(target))
+        return mean_over_examples(self._own(output, target), len(target))
 
     def require_targets(self, targets: npt.NDArray[Any]) -> None:
         """Raise DataError unless all `targets` are finite numbers."""

@@ -36,15 +36,15 @@ class Segmentation(nn.Module):
         super().__init__()
         self.classes = classes
         self.ignore = UNUSED if ignore is None else ignore
-        self._loss = unreduced(nn.CrossEntropyLoss() if loss is None else loss)
-        if getattr(self._loss, "ignore_index", None) == UNUSED:
-            self._loss = copy.copy(self._loss)
-            self._loss.ignore_index = self.ignore  # type: ignore[attr-defined]
+        self._own = unreduced(nn.CrossEntropyLoss() if loss is None else loss)
+        if getattr(self._own, "ignore_index", None) == UNUSED:
+            self._own = copy.copy(self._own)
+            self._own.ignore_index = self.ignore  # type: ignore[attr-defined]
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """The mean over each example's valid pixels, then over the examples; 0 for void alone."""
         logits, classes = self._resized(output, target), target.long()
-        values = self._loss(logits, classes)
+        values = self._own(logits, classes)
         if values.ndim < target.ndim:
             return mean_over_examples(values, len(target))
         valid = classes != self.ignore

@@ -158,7 +158,7 @@ NAMED = "hydra.run.dir=given"  # else each start has a folder of its own
         (RESTARTED, [NAMED], "killed before its first save", None),
         (RESTARTED, [NAMED], "ended", "given"),
         (RESTARTED, [NAMED], "not there", None),
-        (RESTARTED, [], "killed before its first save", "beside"),
+        (RESTARTED, [], "not there", "beside"),
         (RESTARTED, [NAMED, "resume=auto"], "ended", "given"),
         (REQUEUED, [NAMED], "killed before its first save", None),
         (REQUEUED, [NAMED, "resume=auto"], "ended", "given"),

@@ -60,17 +60,20 @@ def test_entries_add_up_over_examples_and_are_apart_by_the_error_of_elements(ent
 
 
 @pytest.mark.gpu
-def test_an_output_of_a_gpu_may_be_rounded_to_tf32_unless_both_settings_deny_it(entry) -> None:
+def test_what_a_gpu_rounds_to_tf32_is_said_by_the_setting_of_the_module(entry) -> None:
+    recorder = sys.modules["ninefold_bench_record"]
+    convolves, other = torch.nn.Conv2d(3, 3, 3, device="cuda"), torch.nn.Linear(3, 3)
+    cudnn: Any = torch.backends.cudnn
+    before = cudnn.conv.fp32_precision
+    for precision, rounds in (("tf32", True), ("ieee", False)):
+        cudnn.conv.fp32_precision = precision
+        assert recorder.may_be_tf32(convolves) == rounds
+    cudnn.conv.fp32_precision = before
+    assert not recorder.may_be_tf32(other)  # PyTorch's default
     ones = torch.ones(4, 4, device="cuda")
-    settings: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
-    before = [each.fp32_precision for each in settings]
-    for precisions, dtype in ((("ieee", "tf32"), "TF32"), (("ieee", "ieee"), "float32")):
-        for each, precision in zip(settings, precisions, strict=True):
-            each.fp32_precision = precision
-        assert entry(ones).dtype == dtype
-    for each, precision in zip(settings, before, strict=True):
-        each.fp32_precision = precision
-    assert entry(ones.cpu()).dtype == "float32"
+    recorder.RECORDER.note("output", "x", ones, by_example=True, tf32=True)
+    assert recorder.RECORDER.entries.pop()[2] == "TF32"
+    assert entry(ones).dtype == "float32"
 
 
 def training(name: str, *steps: dict[str, float], dtype: str = "float32") -> Training:
@@ -134,21 +137,27 @@ def test_rounding_hides_what_it_may_have_grown_to_and_no_mistake_that_is_larger(
 
 
 def test_rounding_to_16_bits_may_turn_gradients_in_step_1_and_explains_what_follows() -> None:
-    def steps(name: str, *gradients: float, moved: float = 1.0, dtype="bfloat16") -> Training:
-        equal = {"output x": 1.0, "loss loss": 1.0}
-        first = {**equal, **{f"grad {w}": x for w, x in zip("abc", gradients, strict=True)}}
-        return training(name, first, {**equal, "param a": moved, "grad a": moved}, dtype=dtype)
+    def steps(name: str, *gradients: float, x: float = 1.001, **how: Any) -> Training:
+        first = {"output x": x, **{f"grad {w}": g for w, g in zip("abc", gradients, strict=True)}}
+        later = {"output x": x, "param a": 10 * x - 9}
+        loss = {"loss loss": 1.0}
+        return training(name, loss | first, loss | later, **{"dtype": "bfloat16", **how})
 
-    one = steps("A", 1.0, 1.0, 1.0)
-    found = answer(find(one, steps("B", 1.6, 0.8, 0.1, moved=3.0)))
+    one = steps("A", 1.0, 1.0, 1.0, x=1.0)
+    turned = 1.2, -1.2, 0.8
+    found = answer(find(one, steps("B", *turned)))
     assert found["kind"] == "rounding"
-    assert found["text"].startswith("Equal but for rounding (52 % at most, in gradients) up to ")
-    # one factor, another size, a gradient that vanishes
-    for others in ((1.1, 1.1, 1.1), (1.6, 1.2, 0.8), (1.6, 0.8, 0.0)):
+    assert found["text"].startswith("Nothing differs up to step 2 but by rounding (")
+    assert "127 % at most, in gradients; from step 1, the output of x on)" in found["text"]
+    # of one factor, of another size, one that vanishes
+    for others in ((1.1, 1.1, 1.1), (1.5, 1.2, 0.8), (1.2, 0.8, 0.0)):
         assert answer(find(one, steps("B", *others)))["step"] == 1
-    one, other = (steps(name, *of, dtype="float32")
-                  for name, of in (("A", (1.0, 1.0, 1.0)), ("B", (1.1, 0.9, 1.0))))  # fmt: skip
-    assert answer(find(one, other))["kind"] == "function"
+    # where no output was rounded otherwise, and in float32
+    for how in ({"x": 1.0}, {"x": 1.0 + 1e-6, "dtype": "float32"}):
+        assert answer(find(one, steps("B", *turned, **how)))["kind"] == "function"
+    apart = steps("B", *turned)
+    apart.steps[0].append(steps("B", 1.2, 1.2, 0.8).first)  # of ranks that average nothing
+    assert answer(find(one, apart))["kind"] == "function"
 
 
 def test_gradients_that_were_let_go_are_told_where_weights_part_after_them() -> None:

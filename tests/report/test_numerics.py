@@ -165,25 +165,28 @@ def test_a_precision_of_ones_own_is_judged_by_what_it_computes_in(tmp_path):
     assert "what TF32 rounds away" in entry.sentence
 
 
-TURNED: Change = {  # a cosine of 0.15, as in a deep network
+TURNED: Change = {  # a cosine of 0.15, as that of ResNet-50 in bfloat16
     "gradients": lambda of: 0.15 * of + (1 - 0.15**2) ** 0.5 * np.roll(of, 1, axis=1),
     "loss": lambda of: 1.03 * of,
 }
 
 
 @pytest.mark.parametrize(
-    ("replicas", "change", "verdict", "by_design"),
+    ("dtype", "replicas", "change", "verdict", "by_design"),
     [
-        (1, TURNED, WITHIN, False),
-        (1, SUMMED, OTHER, False),
-        (1, OTHER_RATE, OTHER, False),
-        (2, TURNED, OTHER, True),  # batch norm of halves, whatever the precision
-        (2, UNDERFLOWN, OTHER, False),
+        ("bfloat16", 1, TURNED, WITHIN, False),
+        ("float16", 1, TURNED, OTHER, False),
+        ("bfloat16", 1, SUMMED, OTHER, False),
+        ("bfloat16", 1, OTHER_RATE, OTHER, False),
+        ("bfloat16", 2, TURNED, OTHER, True),  # batch norm of halves, whatever the precision
+        ("bfloat16", 2, {"weights": lambda of: 1.002 * of}, OTHER, True),  # they are in bfloat16
+        ("float16", 2, UNDERFLOWN, OTHER, False),
     ],
 )
-def test_rounding_to_16_bits_may_turn_a_gradient_and_not_change_its_size(
-    replicas, change, verdict, by_design, tmp_path
+def test_rounding_to_bfloat16_may_turn_a_gradient_and_not_change_its_size(
+    dtype, replicas, change, verdict, by_design, tmp_path
 ):
     content = arrays({**change, "batch_norm": np.ones_like})
-    entry = judged(tmp_path, replace(CAST, replicas=replicas), content)
+    entry = judged(tmp_path, replace(CAST, dtype=dtype, replicas=replicas), content)
     assert (entry.verdict, entry.by_design) == (verdict, by_design)
+    assert ("batch norm takes the mean and variance" in entry.sentence) is by_design

@@ -198,7 +198,7 @@ class Recorder:
         name = self.name_of(module)
         self.again[name] = self.again.get(name, 0) + 1
         for name, tensor in outputs:
-            self.note("output", name, tensor, by_example=True)
+            self.note("output", name, tensor, by_example=True, tf32=may_be_tf32(module))
         if outputs:
             before, self.state = self.state, states()
             if not before.items() <= self.state.items():
@@ -264,10 +264,11 @@ class Recorder:
             self.table[device] = torch.tensor(made, dtype=torch.float64, device="cpu").to(device)
         return self.table[device]
 
-    def note(self, phase, name, tensor, by_example=False):
+    def note(self, phase, name, tensor, by_example=False, tf32=False):
         """Add an entry; returns the projections of its rows.
 
         by_example: whether the tensor has a row for each; else all is one row. A number has none.
+        tf32: whether a GPU rounds to that what it multiplies in float32.
         """
         dtype, own, found = None, [], [0.0] * NUMBERS
         if isinstance(tensor, (int, float)):
@@ -277,7 +278,7 @@ class Recorder:
             each = rows(plain) if by_example else plain.reshape(1, -1)
             own, found = measure(each, self.numbers(each.device))
             dtype = str(plain.dtype)[len("torch.") :]
-            if phase == "output" and plain.is_cuda and dtype == "float32" and may_be_tf32():
+            if tf32 and plain.is_cuda and dtype == "float32":
                 dtype = "TF32"
         self.entries.append([phase, name, dtype, len(own), found])
         return own
@@ -556,13 +557,16 @@ def readable(tensor, whole=False):
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
-def may_be_tf32():
-    """Whether a GPU may round what it multiplies in float32 to TF32."""
-    backends = sys.modules["torch"].backends
-    products, convolutions = backends.cuda.matmul, getattr(backends.cudnn, "conv", None)
-    if convolutions is None:  # torch before 2.9
-        return products.allow_tf32 or backends.cudnn.allow_tf32
-    return "tf32" in (products.fp32_precision, convolutions.fp32_precision)
+def may_be_tf32(module):
+    """Whether a GPU of NVIDIA may round what a module multiplies in float32 to TF32."""
+    torch = sys.modules["torch"]
+    if not torch.cuda.is_initialized() or torch.cuda.get_device_capability() < (8, 0):
+        return False
+    convolves = isinstance(module, (torch.nn.modules.conv._ConvNd, torch.nn.RNNBase))
+    cudnn = torch.backends.cudnn
+    of = getattr(cudnn, "conv", cudnn) if convolves else torch.backends.cuda.matmul
+    precision = getattr(of, "fp32_precision", None)  # since torch 2.9
+    return of.allow_tf32 if precision is None else precision == "tf32"
 
 
 def rows(tensor):
