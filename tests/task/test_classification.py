@@ -1,6 +1,8 @@
-"""Classification and its evaluation, in batches of any size."""
+"""Classification and its evaluation: every example counted once, however they are spread."""
 
 import copy
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,10 +14,13 @@ from ninefold.dataset import Examples
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.evaluation import Evaluation, evaluate
+from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.none import Single
 from ninefold.errors import ConfigError
 from ninefold.task import Objective
 from ninefold.task.classification import Classification
+
+CPU = torch.device("cpu")
 
 
 def test_the_measure_is_the_confusion_matrix():
@@ -70,6 +75,11 @@ def network(classes: int = 5) -> nn.Module:
     return nn.Sequential(*layers)
 
 
+def same_table(evaluation: Evaluation, confusion: Tensor) -> bool:
+    table = evaluation.scores.table
+    return table is not None and np.array_equal(table, confusion.numpy())
+
+
 def expectation(model: nn.Module, found: Examples) -> tuple[float, Tensor]:
     """Loss and confusion matrix of the whole set at once."""
     task, target = Classification(5), torch.from_numpy(found.targets)
@@ -78,24 +88,84 @@ def expectation(model: nn.Module, found: Examples) -> tuple[float, Tensor]:
     return task.loss(output.double(), target).item(), task.measure(output, target)
 
 
-def evaluated(model: nn.Module, found: Examples, batch_size: int = 8) -> Evaluation:
-    task, alone = Classification(5), Single(device="cpu")
-    with alone.join() as context:
-        return evaluate(
-            Objective(model, task).train(model.training), HostSource(found), task=task,
-            batch_size=batch_size, prepare=ImagePreparation(1), parallel=alone, context=context,
-        )  # fmt: skip
+class Team(Single):
+    """Processes in miniature: threads that add up what each of them brings."""
+
+    def __init__(self, size: int) -> None:
+        self.barrier = threading.Barrier(size, timeout=30)
+        self.brought: list[Tensor] = []
+        self.dtypes: list[torch.dtype] = []
+
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
+        self.brought.append(values)
+        self.dtypes.append(values.dtype)
+        self.barrier.wait()
+        total = torch.stack(self.brought).sum(dim=0)
+        if self.barrier.wait() == 0:
+            self.brought.clear()
+        self.barrier.wait()
+        return total
 
 
-@pytest.mark.parametrize("batch_size", [1, 3, 8, 37, 100])
-def test_an_evaluation_is_exact_for_any_size_of_batch(batch_size):
-    model, found = network(), examples(37)
+def evaluated(
+    model: nn.Module, found: Examples, batch_size: int = 8, size: int = 1
+) -> list[Evaluation]:
+    """The evaluation as each of `size` processes gets it."""
+    team, task = Team(size), Classification(5)
+
+    def work(rank: int) -> Evaluation:
+        try:
+            return evaluate(
+                Objective(copy.deepcopy(model) if size > 1 else model, task).train(model.training),
+                HostSource(found),
+                task=task,
+                batch_size=batch_size,
+                prepare=ImagePreparation(1),
+                parallel=team,
+                context=RankContext(rank, size, CPU),
+            )
+        except BaseException:
+            team.barrier.abort()
+            raise
+
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(work, range(size)))
+
+
+@pytest.mark.parametrize(
+    ("count", "batch_size", "size"),
+    [
+        *((37, batch_size, 1) for batch_size in (1, 3, 8, 37, 100)),
+        *((37, 8, 2), (37, 8, 3), (7, 8, 4), (4, 8, 4), (2, 8, 3)),
+    ],
+)
+def test_an_evaluation_is_exact_for_any_size_of_batch_and_processes(count, batch_size, size):
+    model, found = network(), examples(count)
     loss, confusion = expectation(model, found)
-    evaluation = evaluated(model, found, batch_size)
-    assert evaluation.count == 37
-    assert np.array_equal(evaluation.scores.table, confusion.numpy())
-    assert evaluation.loss == pytest.approx(loss, rel=1e-5)
-    assert evaluation.score == int(confusion.diagonal().sum()) / 37
+    for evaluation in evaluated(model, found, batch_size, size):
+        assert evaluation.count == count
+        assert same_table(evaluation, confusion)
+        assert evaluation.loss == pytest.approx(loss, rel=1e-5)
+        assert evaluation.score == int(confusion.diagonal().sum()) / count
+
+
+class Counting(Classification):
+    """It counts in whole numbers of 8 bits."""
+
+    def measure(self, output: Tensor, target: Tensor) -> Tensor:
+        return super().measure(output, target).to(torch.uint8)
+
+
+@pytest.mark.parametrize("count", [8, 37])
+def test_sums_have_one_dtype_that_holds_them_in_any_number_of_batches(count):
+    """Processes that have more batches than others could not add up theirs otherwise."""
+    team = Team(1)
+    task = Counting(5)
+    evaluate(
+        Objective(network(), task), HostSource(examples(count)), task=task, batch_size=8,
+        prepare=ImagePreparation(1), parallel=team, context=RankContext(0, 1, CPU),
+    )  # fmt: skip
+    assert team.dtypes[1] == torch.int64
 
 
 def test_a_class_without_examples_has_no_accuracy():
