@@ -126,6 +126,15 @@ SHORT_OF = [
     ("amp=default", of_runs(devices=GPU, dtype="float32", tf32_convolutions=None)),
     ("amp=default", of_runs(devices=["cpu"], dtype="float32", tf32_convolutions=False)),
     ("amp=default", of_runs(devices=GPU, dtype="float32", tf32=False, tf32_convolutions=True)),
+    (
+        "amp=default",  # one run measures it
+        lambda: evidence(
+            [
+                replace(run, devices=GPU, dtype="float32", tf32_convolutions=number == 0)
+                for number, run in enumerate(runs_of({NONE: 5.0, DDP: 4.0}))
+            ]
+        ),
+    ),
     ("", of_runs()),
 ]
 

@@ -34,6 +34,7 @@ def refused_at_once(
         out, err = capsys.readouterr()
         assert out == ""
         (line,) = err.splitlines()
+        assert line.startswith("error: ")
         return str(line)
 
     return run

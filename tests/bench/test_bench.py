@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from ninefold.bench import commands
+from ninefold.bench.__main__ import parser
 from ninefold.bench.command import Command
 from ninefold.bench.turns import MARKS, Marks, Taken
 from ninefold.errors import ConfigError
@@ -258,7 +260,7 @@ def test_a_command_whose_clock_stands_still_is_one_line(scripts):
         (("--score={out}/m.json",), "argument --score: {out}/m.json names no score: "),
         (("--score={out}",), "argument --score: {out} names no score: {out}/FILE.json"),
         (("--precisions=fp32", "--name=x"), "--name=x: it has no effect with --precisions; "),
-        (("--score=a{99999999999}",), "arguments="),
+        (("--score=a{99999999999}",), "argument --score: a{99999999999} is no pattern"),
         (("--env=.venv", FAST), "--env=.venv: the command names its Python, "),
         (("--env=.venv", ".venv/bin/python a"), "--env=.venv: the command names its Python, "),
         (("--env=.venv", "A=1 /opt/torchrun a"), "--env=.venv: the command names its Python, "),
@@ -272,6 +274,14 @@ def test_what_is_refused_is_one_line_and_leaves_no_folder(scripts, refused_at_on
     before = sorted(scripts.folder.iterdir())
     assert line in refused_at_once(*options, FAST)
     assert sorted(scripts.folder.iterdir()) == before
+
+
+def test_each_value_makes_a_command_that_it_names_and_none_is_empty() -> None:
+    made = commands.with_values(parser().read(["--each=x=1,2", "--each=y=a", "echo {x} {y}"]))
+    named = [(each.text, each.name) for each in made]
+    assert named == [("echo 1 a", "x=1, y=a"), ("echo 2 a", "x=2, y=a")]
+    with pytest.raises(ConfigError, match="there is nothing in it"):
+        commands.with_values(parser().read(["--each=x= ,a", "{x}"]))
 
 
 @pytest.mark.parametrize("option", ["--keep=file/in", "--keep=file"])

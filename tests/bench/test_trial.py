@@ -118,6 +118,7 @@ def script(**named: object) -> Script:
         ("fused", {"fused": None}, "no optimizer of PyTorch that can be"),
         ("compile", {"compiled": True}, "already there"),
         ("workers=2", {}, None),
+        ("threads=1", {}, None),
         ("bf16", {"cuda": True}, None),
         ("compile", {}, None),
     ],

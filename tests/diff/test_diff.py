@@ -152,6 +152,7 @@ def test_rounding_to_16_bits_may_turn_gradients_in_step_1_and_explains_what_foll
     # of one factor, of another size, one that vanishes
     for others in ((1.1, 1.1, 1.1), (1.5, 1.2, 0.8), (1.2, 0.8, 0.0)):
         assert answer(find(one, steps("B", *others)))["step"] == 1
+    assert answer(find(one, steps("B", *turned, dtype="TF32")))["kind"] == "rounding"
     # where no output was rounded otherwise, and in float32
     for how in ({"x": 1.0}, {"x": 1.0 + 1e-6, "dtype": "float32"}):
         assert answer(find(one, steps("B", *turned, **how)))["kind"] == "function"

@@ -177,7 +177,10 @@ TURNED: Change = {  # a cosine of 0.15, as that of ResNet-50 in bfloat16
         ("bfloat16", 1, TURNED, WITHIN, False),
         ("float16", 1, TURNED, OTHER, False),
         ("bfloat16", 1, SUMMED, OTHER, False),
-        ("bfloat16", 1, OTHER_RATE, OTHER, False),
+        ("bfloat16", 1, {"gradients": lambda of: -of}, OTHER, False),
+        ("bfloat16", 1, {"gradients": lambda of: 1.1 * of}, WITHIN, False),
+        ("bfloat16", 1, {"updates": lambda of: 1.25 * of}, OTHER, False),
+        ("bfloat16", 1, {"loss": lambda of: 1.08 * of}, OTHER, False),
         ("bfloat16", 2, TURNED, OTHER, True),  # batch norm of halves, whatever the precision
         ("bfloat16", 2, {"weights": lambda of: 1.002 * of}, OTHER, True),  # they are in bfloat16
         ("float16", 2, UNDERFLOWN, OTHER, False),
