@@ -35,8 +35,8 @@ ONE_FACTOR = 0.005  # that gradients may be apart from one factor for all
 SMALL = 1e-3  # of the norm of all gradients: what is smaller need not follow that factor as well
 AGREED = 1e-6  # gradients of two ranks that are averaged
 MORE_ZEROS = 0.05  # share of a gradient that is zero in one alone: it has underflowed
-LARGE = 0.03  # of the norm of all gradients: rounding to 16 bits makes one of so much at most
-SIZE = 1.35  # times as large (measured: 1.16)
+LARGE = 0.03  # of the norm of all gradients: rounding to 16 bits does not make one of so much
+SIZE = 1.35  # times as large (measured: 1.16 at most)
 NEAR = 0.02  # that a factor may be apart from a number that explains it
 Rank = dict[str, Any]  # what one rank has recorded of a step
 Steps = list[list[Rank]]  # of each the records of its ranks
@@ -419,14 +419,15 @@ def find(one: Training, other: Training, after: int = 0) -> Divergence:
                   if each.distance > each.limit and each[:2] not in harmless]  # fmt: skip
         coarse = any(each.phase == "output" and each.distance > LIMITS["float32"] for each in all_
                      if unit((each.one, each.other)) > LIMITS["float32"])  # fmt: skip
-        bends = (parting.steps > 1 or coarse) and may_be_kinks(parting, beyond)
+        bends = beyond and (parting.steps > 1 or coarse) and may_be_kinks(parting, beyond)
         most = sys.float_info.max if coarse else MOST
         let_go = [each for each in beyond
                   if bends and each.phase == "grad" and each.distance <= most]  # fmt: skip
         beyond = [each for each in beyond if each not in let_go]
         if parts(beyond, all_):
             first = beyond[0]  # rounding grows from step to step, but not in inputs and options
-            grows = first.phase not in ("input", *OPTIONS) and first.distance < math.inf
+            farthest = 1.0 if parting.kinks <= MOST else math.inf  # weights of turned gradients
+            grows = first.phase not in ("input", *OPTIONS) and first.distance < farthest
             usual = max(unit((each.one, each.other)) for each in all_)
             explains = before > usual or first.distance <= GROWTH * before
             parting.beyond = beyond
