@@ -185,8 +185,11 @@ def _near(key: str, command: str) -> str:
     known = {*of_command(command), *groups, *of_groups} - {key}
     if same := sorted(name for name in known if name.rpartition(".")[2] == key):
         return f"did you mean {' or '.join(same[:3])}?"
-    near = {name for name in known if name.startswith(begin)}
-    return suggestion(key, near, begin) if near else suggestion(key, known)
+    if begin and (near := {name for name in known if name.startswith(begin)}):
+        return suggestion(key, near, begin)
+    found = suggestion(key, known)
+    top = (name for name in known if "." not in name)  # with all of them it would be a page
+    return found if found.startswith("did you mean") else suggestion(key, top)
 
 
 def _given(key: str, given: Sequence[str]) -> str:

@@ -12,10 +12,11 @@ from typing import Any
 
 from ninefold.bench import output
 from ninefold.bench.__main__ import STOPPED, failure_of
+from ninefold.bench.change import require_effect
 from ninefold.bench.command import Command
 from ninefold.bench.commands import prepared, set_up_copies
 from ninefold.bench.options import CommandsParser, Rule, add_shared
-from ninefold.diff.compare import find
+from ninefold.diff.compare import Divergence, Training, find, growth
 from ninefold.diff.kinds import answer, remarks
 from ninefold.diff.resume import resumed
 from ninefold.diff.starts import record
@@ -127,26 +128,49 @@ def compared(
     commands: Sequence[Command], keep: Path, asked: Namespace
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Compare two commands, and look behind what hides the rest; yields as of `answers`."""
-    one, other = (record(command, keep, asked.steps) for command in commands)
-    data = last = answer(find(one, other))
+    one, parting = parted(commands, keep, asked.steps)
+    other, data = parting.other, answer(parting)
+    last = data
     data["text"] = "\n".join([data["text"], *remarks(one, other)])
     yield data["text"], data
     switched = dict[str, str]()
     while not asked.only:
         found = [kind for kind in (last["kind"], *last["also"]) if kind in BEHIND]
         kind = next((kind for kind in found if BEHIND[kind] not in switched.values()), None)
-        if kind is None or (BEHIND[kind] == ORDER and not one.order()):
+        if kind is None or (
+            BEHIND[kind] == ORDER and not one.order().keys() & other.order().keys()
+        ):
             break
         switched[kind] = BEHIND[kind]
-        one = record(commands[0], keep, asked.steps, without=[*switched])
-        replay = one.order() if ORDER in switched.values() else None
-        other = record(commands[1], keep, asked.steps, without=[*switched], replay=replay)
-        last = answer(find(one, other))
+        one, parting = parted(commands, keep, asked.steps, [*switched])
+        same = [last[key] for key in ("step", "phase", "name")]
+        last = answer(parting)
+        if [last[key] for key in ("step", "phase", "name")] == same:
+            break  # it does not come from what was switched off
         data["behind"].append(last)
         said = f"{last['text'][0].lower()}{last['text'][1:]}"
         said = f"Behind that, with {' and '.join(switched.values())} in both: {said}"
         data["text"] += f"\n{said}"
         yield said, data
+
+
+def parted(
+    commands: Sequence[Command], keep: Path, steps: int, without: Sequence[str] = ()
+) -> tuple[Training, Divergence]:
+    """The first training, and where the second one parts from it. without: what hides the rest.
+
+    Where they part by what rounding may have grown to, the first one shows how far it does.
+    """
+    one = record(commands[0], keep, steps, without=without)
+    replay = one.order() if ORDER in map(BEHIND.get, without) else None
+    other = record(commands[1], keep, steps, without=without, replay=replay)
+    changes = {command.name: command.changes for command in commands}
+    require_effect(changes, {of.name: of.hellos for of in (one, other)})
+    parting = find(one, other)
+    if nudge := parting.nudge:
+        nudged = record(commands[0], keep, steps, without=without, nudge=nudge)
+        parting = find(one, other, grown=growth(one, nudged))
+    return one, parting
 
 
 if __name__ == "__main__":

@@ -11,8 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from ninefold.bench.messages import Hello
 from ninefold.files import opener, read_bytes, write_text
 from ninefold.process import scratch
 
@@ -28,6 +30,7 @@ LIMITS = {"float64": 1.5e-5, "float32": 1.5e-5, "TF32": 5.9e-3, "float16": 5.9e-
           "bfloat16": 3.1e-2}  # fmt: skip
 GROWTH, FADES, MOST = 30.0, 3.0, 0.05  # of rounding from step to step
 MOST_BYTES = 1 << 32  # of what a process records
+LEAST = 1e-6  # by which sums of float32 in another order change
 EXACT = 1e-12  # sums in float64 of other numbers of threads differ by less
 ROUNDED = 1e-6  # an option of float32 may be from one of float64
 OPTIONS = ("scale", "hyper")  # phases of what the optimizer is told
@@ -77,10 +80,11 @@ PHASES = {
 
 @dataclass(frozen=True)
 class Training:
-    """The first steps of the command with this name."""
+    """The first steps of the command with this name. hellos: what its ranks say of themselves."""
 
     name: str
     steps: Steps
+    hellos: Sequence[Hello] = ()
 
     @property
     def first(self) -> Rank:
@@ -108,13 +112,16 @@ def recording(
     fixed: Sequence[str] = ALL,
     without: Sequence[str] = (),
     replay: Order | None = None,
+    nudge: float = 0.0,
 ) -> dict[str, str]:
     """The variables that have a command's first steps recorded.
 
     fixed: sources of chance. without: "dropout", "batchnorm". replay: another training's order.
+    nudge: by about which part of it each weight is changed at the start.
     """
     file = Path(tempfile.mkdtemp(dir=scratch()), "wanted")
-    wanted = {"steps": steps, "fixed": [*fixed], "without": [*without], "replay": replay or {}}
+    wanted = {"steps": steps, "fixed": [*fixed], "without": [*without], "replay": replay or {},
+              "nudge": nudge}  # fmt: skip
     write_text(file, json.dumps(wanted))
     found = {RECORD: str(file)}
     for each in fixed:
@@ -194,17 +201,19 @@ class Divergence:
     """Two trainings, and where they part.
 
     other: with the names of `one`. after: steps of `one` that are left out before. steps: that were
-    compared. last: how far all of the last one is apart. beyond: what of it differs by more than
-    rounding, if they part. inexact: the first step and difference that are not equal bit for bit.
-    harmless: the first beyond its limit that training does not follow, a buffer if there is no
-    other. worst: the largest distance that was rounding. kinks: that of gradients which were let
-    go. grown: whether rounding has grown so far that no place can be told.
+    compared. rounded: how far outputs are apart in the first step that is not equal bit for bit.
+    last: how far all of the last one is apart. beyond: what of it differs by more than rounding, if
+    they part. inexact: the first step and difference that are not equal bit for bit. harmless: the
+    first beyond its limit that training does not follow, a buffer if there is no other. worst: the
+    largest distance that was rounding. kinks: that of gradients which were let go. grown: whether
+    rounding has grown so far that no place can be told.
     """
 
     one: Training
     other: Training
     after: int = 0
     steps: int = 0
+    rounded: float = LEAST
     last: Sequence[Difference] = ()
     beyond: Sequence[Difference] = ()
     inexact: tuple[int, Difference] | None = None
@@ -212,6 +221,12 @@ class Divergence:
     worst: float = 0.0
     kinks: float = 0.0
     grown: bool = False
+
+    @property
+    def nudge(self) -> float:
+        """By how much weights are to be changed to see how far that grows; 0 if nothing grows."""
+        fine = all(unit((each.one, each.other)) <= LIMITS["float32"] for each in self.last)
+        return self.rounded * (self.grown or (fine and self.worst > LIMITS["float32"]))
 
     @property
     def step(self) -> int:
@@ -264,15 +279,18 @@ def renamed(other: Training, one: Training) -> Training:
     return replace(other, steps=[[*map(of, ranks)] for ranks in other.steps])
 
 
-def table(ranks: Sequence[Rank]) -> Table:
-    """The entries of a step, added up over calls and ranks.
+def table(ranks: Sequence[Rank], by_call: bool = True) -> Table:
+    """The entries of a step, added up over micro-batches and ranks.
 
     Of the loss that is the mean over ranks, divided by its GradScaler's scale.
+
+    by_call: whether calls of a module in one forward pass are apart.
     """
     found = Table()
     for number, rank in enumerate(ranks):
         for phase, name, dtype, rows, numbers in rank["entries"]:
-            key, entry, summed = (phase, name), Entry(dtype, rows, *numbers), PHASES[phase].summed
+            key = phase, name if by_call else re.sub(r"\[call \d+\]", "", name)
+            entry, summed = Entry(dtype, rows, *numbers), PHASES[phase].summed
             if key not in found and (number == 0 or summed):
                 found[key] = entry
             elif summed:  # its place is that of its last call, which comes after what it is fed
@@ -317,7 +335,8 @@ def paired(one: Sequence[Rank], other: Sequence[Rank]) -> Iterator[tuple[Key, Pa
     """
     a, b = table(one), table(other)
     whole = not any(rank["lacks"] for rank in (*one, *other))
-    again = any("[call " in name for _, name in {*a} ^ {*b})  # a network is called more often
+    if again := any("[call " in name for _, name in {*a} ^ {*b}):  # a network, more often
+        a, b = table(one, by_call=False), table(other, by_call=False)
     more, unlike = len(taken(one)) != len(taken(other)), again or shape(one) != shape(other)
     skipped = all(SCALE in of and any(each.bad for each in gradients(of)) for of in (a, b))
     for key in {**a, **b}:
@@ -336,22 +355,27 @@ def gradients(of: Table) -> list[Entry]:
 
 
 def differences(
-    one: Sequence[Rank], other: Sequence[Rank], before: float = 0.0
+    one: Sequence[Rank],
+    other: Sequence[Rank],
+    before: float = 0.0,
+    alone: Mapping[str, float] = MappingProxyType({}),
 ) -> list[Difference]:
     """How two steps differ, entry by entry, in the order of a step.
 
     A gradient is a part of that of all parameters, and is held against that: of a convolution's
     bias before BatchNorm it is 0, and what is computed is rounding alone.
 
-    before: the largest distance in the last step, from which rounding may have grown.
+    before: the largest distance in the last step, from which rounding may have grown. alone: to
+    what it grows in each phase by itself, where that is known.
     """
     pairs, found = dict(paired(one, other)), list[Difference]()
     squares = [pair[0].square for key, pair in pairs.items() if key[0] == "grad" and pair[0]]
     all_ = math.sqrt(sum(squares))
-    grown = max(LIMITS["float32"], min(GROWTH * before, MOST), *map(unit, pairs.values()))
+    usual = max([LIMITS["float32"], *map(unit, pairs.values())])
     for (phase, name), pair in pairs.items():
         own = unit(pair)
-        limit = own if phase == "input" or not own else grown
+        grown = min(GROWTH * min(before, alone.get(phase, before)), MOST)
+        limit = own if phase == "input" or not own else max(usual, grown)
         if phase in OPTIONS:  # which one may have as a tensor
             limit = ROUNDED if any(of.dtype == "float32" for of in pair if of) else 0.0
         far = distance(*pair, all_ if phase == "grad" else 0.0)
@@ -384,23 +408,39 @@ def trained_on(rank: Rank) -> Order:
             for name, of in of_loaders}  # fmt: skip
 
 
-def examples(rank: Rank) -> list[str]:
+def examples(rank: Rank, by_index: bool = True) -> list[str]:
     """What tells the examples of a step apart: indices, or else projections of the inputs.
 
     Of several networks that with most inputs counts.
     """
-    indices = [str(each) for of in trained_on(rank).values() for each in of]
+    indices = [str(each) for of in trained_on(rank).values() for each in of if by_index]
     of_networks = by_name(rank["examples"]).values()
     inputs = ([f"{x:.9e}" for batch in of for x in batch] for of in of_networks)
     return indices or max(inputs, key=len, default=[])
 
 
-def taken(ranks: Sequence[Rank]) -> list[str]:
-    return [each for rank in ranks for each in examples(rank)]
+def taken(ranks: Sequence[Rank], by_index: bool = True) -> list[str]:
+    return [each for rank in ranks for each in examples(rank, by_index)]
 
 
-def find(one: Training, other: Training, after: int = 0) -> Divergence:
+def growth(one: Training, nudged: Training) -> Iterator[dict[str, float]]:
+    """How far rounding alone has set a training apart from itself until each step, by phase.
+
+    nudged: the same, with weights that were changed by rounding at the start.
+    """
+    far = dict.fromkeys(PHASES, 0.0)
+    for mine, theirs in zip(one.steps, nudged.steps, strict=False):
+        for each in differences(mine, theirs):
+            far[each.phase] = max(far[each.phase], each.distance)
+        yield {**far}
+
+
+def find(
+    one: Training, other: Training, after: int = 0, grown: Iterable[Mapping[str, float]] = ()
+) -> Divergence:
     """Compare step by step until the trainings part. after: steps of `one` that are left out.
+
+    grown: how far rounding alone sets `one` apart until each step, where that is known.
 
     They part where a step has a difference that training follows. One that it does not follow is
     harmless from then on. Rounding that moves the input of a ReLU over 0 shows in gradients alone.
@@ -408,13 +448,17 @@ def find(one: Training, other: Training, after: int = 0) -> Divergence:
     ResNet-50 in bfloat16 have a cosine of 0.15 with those in float32 at the start.
     """
     parting, before = Divergence(one, renamed(other, one), after), 0.0
-    harmless = set[Key]()
+    harmless, alone = set[Key](), iter(grown)
     for mine, theirs in zip(one.steps[after:], parting.other.steps, strict=False):
         parting.steps += 1
-        parting.last = all_ = differences(mine, theirs, before)
+        far = next(alone, {})
+        parting.last = all_ = differences(mine, theirs, before, far)
         unequal = [each for each in all_ if each.distance > EXACT]
         if unequal and parting.inexact is None:
             parting.inexact = parting.step, unequal[0]
+            outputs = [each.distance for each in all_
+                       if each.phase == "output" and each.distance <= each.limit]  # fmt: skip
+            parting.rounded = max([LEAST, *outputs])
         beyond = [each for each in all_
                   if each.distance > each.limit and each[:2] not in harmless]  # fmt: skip
         coarse = any(each.phase == "output" and each.distance > LIMITS["float32"] for each in all_
@@ -429,7 +473,8 @@ def find(one: Training, other: Training, after: int = 0) -> Divergence:
             farthest = 1.0 if parting.kinks <= MOST else math.inf  # weights of turned gradients
             grows = first.phase not in ("input", *OPTIONS) and first.distance < farthest
             usual = max(unit((each.one, each.other)) for each in all_)
-            explains = before > usual or first.distance <= GROWTH * before
+            explains = first.distance <= GROWTH * far.get(first.phase, before)
+            explains |= before > usual and not far
             parting.beyond = beyond
             parting.grown = grows and explains and GROWTH * before > MOST
             return parting

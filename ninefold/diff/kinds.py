@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ninefold.diff.compare import (
     EXACT,
     LIMITS,
+    ONE_FACTOR,
     OPTIONS,
     PHASES,
     SCALE,
@@ -69,7 +71,7 @@ def sentence(parting: Divergence, also: Iterable[Told]) -> Told:
         kind, said = "rounding", f"{far}: rounding has grown, and no place can be told"
     if parting.steps > 1:
         exactly = parting.inexact is None or parting.inexact[0] >= parting.step
-        how = "bit for bit" if exactly else f"but for rounding ({most(parting)})"
+        how = "bit for bit" if exactly else f"but for rounding ({since(parting)})"
         if not exactly and not parting.worst and parting.harmless:
             how = f"but for {where(parting, parting.harmless)}"
         until = f"Equal {how} up to step {parting.step - 1}. "
@@ -83,19 +85,22 @@ def nothing(parting: Divergence) -> Told:
     what = "Nothing differs" if known else "Of what could be recorded, nothing differs"
     text, harmless = f"{what} up to step {parting.step}", ""
     if parting.harmless:
-        harmless = f", but for {where(parting, parting.harmless)}, which training does not follow"
+        harmless = (
+            f", but for {where(parting, parting.harmless)}, which changes no loss or gradient"
+        )
+        if parting.harmless.misses:
+            harmless = f", but for {where(parting, parting.harmless)}, which one alone has"
     if parting.inexact is None or parting.worst <= EXACT:
         return "rounding" if parting.inexact else "equal", f"{text}: bit for bit{harmless}."
-    step, each = parting.inexact
-    since = f"{most(parting)}; from step {step}, {where(parting, each)} on"
-    return "rounding", f"{text} but by rounding ({since}){harmless}."
+    return "rounding", f"{text} but by rounding ({since(parting)}){harmless}."
 
 
-def most(parting: Divergence) -> str:
-    """How far rounding goes."""
-    worst = parting.worst
+def since(parting: Divergence) -> str:
+    """How far rounding goes, and from where on."""
+    worst, (step, each) = parting.worst, parting.inexact or (0, parting.last[0])
     far = f"{worst:.0e}" if worst < 0.01 else f"{100 * worst:.0f} %"
-    return f"{far} at most" + ", in gradients" * (parting.kinks == worst > 0)
+    of = ", in gradients" * (parting.kinks == worst > 0)
+    return f"{far} at most{of}; from step {step}, {where(parting, each)} on"
 
 
 def beside(parting: Divergence) -> Iterator[Told]:
@@ -129,8 +134,9 @@ def remarks(one: Training, other: Training) -> Iterator[str]:
 
 def module(parting: Divergence, each: Difference) -> str:
     """The class of the module that a difference is of."""
-    known = parting.ranks[0][0]["modules"]  # so far
-    return str(known.get(each.name.partition("[")[0], ""))
+    name = each.name.partition("[")[0]
+    known = [ranks[0]["modules"].get(name, "") for ranks in parting.ranks]  # so far
+    return parting.both(*known) if all(known) and known[0] != known[1] else str(known[0])
 
 
 def option(each: Difference) -> str:
@@ -155,10 +161,18 @@ def size(each: Difference) -> str:
     return f"{by} of all gradients" if each.phase == "grad" else by
 
 
-def unlike(parting: Divergence) -> str:
-    """What differs in number, ranks or micro-batches; empty if nothing does."""
-    pairs = zip(("ranks", "micro-batches"), *map(shape, parting.ranks), strict=True)
+def unlike(parting: Divergence, of: Difference | None = None) -> str:
+    """What differs in number, ranks, micro-batches, or calls of a module; empty if nothing does."""
+    one, other = ((*shape(ranks), of and calls(ranks[0], of.name)) for ranks in parting.ranks)
+    pairs = zip(("ranks", "micro-batches", "its calls"), one, other, strict=True)
     return next((f"{what} are {parting.both(a, b)}" for what, a, b in pairs if a != b), "")
+
+
+def calls(rank: Rank, name: str) -> int:
+    """How often a rank calls the module with the output of this name."""
+    outputs = (re.sub(r"\[call \d+\]", "", other) for phase, other, *_ in rank["entries"]
+               if phase == "output")  # fmt: skip
+    return sum(other == name for other in outputs)
 
 
 # What it means, by its phase.
@@ -174,8 +188,13 @@ def explain(parting: Divergence, each: Difference) -> Told:
         skips = " (its GradScaler skips such a step)" * (SCALE in table(parting.ranks[number]))
         few = f"are not finite in {name}{skips}, {min(bad):,.0f} in {parting.names[1 - number]}"
         return "not-finite", f"{numbers} ({worse.dtype}) {few}"
-    if each.phase in ("output", "loss", "grad") and took_others(parting):
-        return of_input(parting, each)
+    if each.phase in ("output", "loss", "grad"):
+        if took_others(parting):
+            return of_input(parting, each)
+        rows = [[x for rank in of for x in examples(rank, by_index=False)] for of in parting.ranks]
+        if rows[0] != rows[1] and sorted(rows[0]) == sorted(rows[1]) and not unlike(parting):
+            same = "the rows of the inputs are the same, in another order"
+            return "order", f"{differs(parting, each)}: {same}"
     return OF_PHASE[each.phase](parting, each)
 
 
@@ -218,30 +237,39 @@ def of_weights(parting: Divergence, each: Difference) -> Told:
 
 
 def of_input(parting: Divergence, each: Difference) -> Told:
-    """What inputs that differ mean."""
+    """What inputs that differ mean. Indices of unlike datasets are of unlike examples."""
+    data = [", ".join(trained_on(ranks[0])) for ranks in parting.ranks]
+    kind, said = of_examples(parting, each, indexed=data[0] == data[1] > "")
+    others = f"; the loaders are of {parting.both(*data)}" * (all(data) and data[0] != data[1])
+    return kind, said + others
+
+
+def of_examples(parting: Divergence, each: Difference, indexed: bool) -> Told:
+    """What it means that networks take others. indexed: whether their indices can be compared."""
     a, b = parting.names
-    own = [[examples(rank) for rank in ranks] for ranks in parting.ranks]
+    own = [[examples(rank, indexed) for rank in ranks] for ranks in parting.ranks]
     alike = [len(of) > 1 and all(common(of[0], each) > ALIKE for each in of[1:]) for of in own]
     if alike[0] != alike[1]:
         same = f"all {len(own[alike[1]])} ranks of {parting.names[alike[1]]} take the same examples"
         return "same-on-ranks", f"{same}: its sampler does not divide them"
-    mine, theirs = map(taken, parting.ranks)
+    mine, theirs = (taken(ranks, indexed) for ranks in parting.ranks)
     if len(mine) != len(theirs):
         numbers = parting.both(len(mine), len(theirs))
-        return "batch", f"the examples of a step are {numbers}"
-    indexed = bool(parting.ranks[0][0]["data"])  # else nothing but their values is known
+        what = "examples" if indexed else "inputs of networks"
+        return "batch", f"the {what} of a step are {numbers}"
     if common(mine, theirs) > ALIKE:
         states = " and ".join(drawn_otherwise(parting, "rng"))
         same = f"the {'indices' if indexed else 'examples'} are the same"
         too = f"; the random state of {states} differs, too" if states else ""
         return "augmentation", f"{same}, but {differs(parting, each)}{too}"
-    if parting.after and (step := begins(parting.one.steps, theirs)):
+    if parting.after and (step := begins(parting.one.steps, theirs, indexed)):
         lost = "the position in the data was not restored"
         return "position", f"{b} goes on with the examples of {a}'s step {step}: {lost}"
-    again = [begins(steps[:-1], taken(steps[-1])) for steps in parting.until]
+    again = [begins(steps[:-1], taken(steps[-1], indexed), indexed) for steps in parting.until]
     if again[0] != again[1] and not parting.after:
         name, step = (b, again[1]) if again[1] else (a, again[0])
         why = "its order is the same in each epoch"
+        why += "" if indexed else ", or each worker of its loader reads all"
         why += " (sampler.set_epoch is not called)" * (len(parting.ranks[name == b]) > 1)
         return "epoch", f"{name} takes the examples of its step {step} again: {why}"
     if not indexed:
@@ -258,9 +286,9 @@ def common(one: Sequence[str], other: Sequence[str]) -> float:
     return len(mine & theirs) / max(len(mine), len(theirs), 1)
 
 
-def begins(steps: Sequence[Sequence[Rank]], these: Sequence[str]) -> int | None:
+def begins(steps: Sequence[Sequence[Rank]], these: Sequence[str], by_index: bool) -> int | None:
     """The first step, from 1, that takes these examples."""
-    same = (n for n, ranks in enumerate(steps, 1) if common(taken(ranks), these) > ALIKE)
+    same = (n for n, of in enumerate(steps, 1) if common(taken(of, by_index), these) > ALIKE)
     return next(same, None)
 
 
@@ -281,10 +309,10 @@ def drawn_otherwise(parting: Divergence, *at: str) -> dict[str, int]:
 
 def of_module(parting: Divergence, each: Difference) -> Told:
     """What an output that differs first means."""
-    said, numbers = differs(parting, each), unlike(parting)
+    said, numbers = differs(parting, each), unlike(parting, each)
     dtypes = [entry.dtype for entry in each.sides if entry.dtype in LIMITS]
     if len({*dtypes}) > 1:
-        return "precision", f"{where(parting, each)} is computed in {parting.both(*dtypes)}"
+        return "precision", f"{said}: it is computed in {parting.both(*dtypes)}"
     if "BatchNorm" in module(parting, each) and numbers:
         why = "and it takes mean and variance over each, as is expected"
         return "batchnorm", f"{said}: {numbers}, {why}"
@@ -340,12 +368,20 @@ def of_gradients(parting: Divergence, each: Difference) -> Told:
     for has, lacks, name, than in ((mine, theirs, a, b), (theirs, mine, b, a)):
         if odd := [key for key in has if key not in lacks]:
             alone = f"{counted(odd, 'parameter')}, first {odd[0]}, trained in {name} alone"
+            steps = (parting.one if than == a else parting.other).steps
+            if any(("grad", odd[0]) in table(ranks) for ranks in steps):
+                why = f"another optimizer of {than} has it, and each optimizer's step is one here"
+                return "structure", f"{alone}: {why}"
             return "not-trained", f"{alone}: the optimizer of {than} does not have it"
         if lone := [key for key in keys if has[key].square and not lacks[key].square]:
             some = f"{len(lone)} of {counted(keys, 'parameter')}, first {lone[0]}"
             why = f"detached, frozen or unused in {than}"
             return "no-gradient", f"{some}, have a gradient in {name} alone: {why}"
     ratio, of_loss = factor(mine, theirs), factor_of_loss(parting)
+    for name, number in ((b, 1), (a, 0)):
+        if keys and parting.steps > 1 and adds_up(parting, number):
+            once = f"those of step {parting.step - 1} are in them, too (zero_grad is not called)"
+            return "not-zeroed", f"gradients of {name} add up: {once}"
     for times in (of_loss, ratio):  # gradients that are clipped do not show that of the loss
         if times:
             kind, said = of_factor(parting, times, of_loss)
@@ -361,8 +397,25 @@ def of_gradients(parting: Divergence, each: Difference) -> Told:
         why = "a mean of means over unequal numbers of tokens can do that, or a loss that compares "
         why += "examples"
         return "weights-of-examples", f"{said}, and {why}"
-    why = "not averaged, or a clip, a hook or a gather acts on those of each alone"
-    return "function", f"{said}; the loss is equal, so gradients are {why}"
+    why = "gradients are not averaged, a clip, a hook or a gather acts on those of each alone, or "
+    why += "losses of unequal weights happen to be alike"
+    return "function", f"{said}; the loss is equal, so {why}"
+
+
+def adds_up(parting: Divergence, number: int) -> bool:
+    """Whether all gradients of one are those of the other and, besides, its own of the step before.
+
+    number: 0 for A, 1 for B.
+    """
+    entries, last = parting.entries("grad"), table(parting.until[number][-2])
+    rests = ((key, each, entries[1 - number].get(key), last.get(("grad", key)))
+             for key, each in entries[number].items())  # fmt: skip
+    least = ONE_FACTOR * math.sqrt(sum(each.square for each in entries[number].values()))
+    return all(
+        now and before and abs(each.total - now.total - before.total) <= least
+        and abs(each.folded - now.folded - before.folded) <= least
+        for _, each, now, before in rests
+    )  # fmt: skip
 
 
 def factor_of_loss(parting: Divergence) -> float | None:
@@ -379,18 +432,23 @@ def of_factor(parting: Divergence, ratio: float, of_loss: float | None) -> Told:
     big, small = parting.ranks[b_is_big], parting.ranks[not b_is_big]
     by_loss = of_loss is not None and is_near(of_loss, ratio)
     what = f"in {this} {'the loss is' if by_loss else 'gradients are'} {times:.3g} times as large"
-    (ranks, micro), scale = shape(big), table(big).get(SCALE)
-    once, left = "and does not divide by their number", "that is its GradScaler's scale"
+    ranks, micro = shape(big)
+    scales = [scale.total if (scale := table(of).get(SCALE)) else 0 for of in (big, small)]
+    once, unscaled = "and does not divide by their number", "that is the GradScaler's scale, and"
+    late = f"{that} clips before it unscales"
     rows = len(examples(big[0]))
     for kind, n, why in (
         ("accumulation", micro * by_loss, f"{this} adds up {micro} micro-batches {once}"),
         ("sum-over-ranks", ranks, f"{this} adds up over {ranks} ranks {once}"),
-        ("not-unscaled", scale.total if scale else 0, f"{left}, so they are not unscaled"),
+        ("not-unscaled", min(scales), f"{unscaled} {this} does not unscale, or {late}"),
+        ("not-unscaled", scales[0], f"{unscaled} {this} does not unscale"),
+        ("not-unscaled", scales[1], f"{unscaled} {late}"),
         *(("divided-twice", n, f"{that} divides by {n} once too often") for n in shape(small)),
         ("sum-over-examples", rows * by_loss, f"{this} adds up over {rows} examples {once}"),
     ):
         if is_near(n, times):
-            return kind, f"{what} as in {that}: {why}"
+            perhaps = "perhaps " * (shape(big) == shape(small) and kind != "not-unscaled")
+            return kind, f"{what} as in {that}: {perhaps}{why}"
     clips = ", as a clip does" * (of_loss is None)
     return "factor", f"{what} as in {that}, by one factor for all gradients{clips}"
 

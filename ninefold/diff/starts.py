@@ -60,4 +60,4 @@ def record(
             wrong = f"it ended after {counted(taken, 'step')}: none came behind a {SAVES}"
         allowed, do = "a checkpoint is what is resumed", "--steps N, or --kill-after STEP"
         raise ConfigError("--resume", command.text, wrong, allowed, do)
-    return Training(command.name, taken)
+    return Training(command.name, taken, held.hellos)

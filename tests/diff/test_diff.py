@@ -12,7 +12,7 @@ import torch
 
 from ninefold.bench.command import INJECT
 from ninefold.diff.__main__ import main
-from ninefold.diff.compare import Entry, Training, distance, find, recording, table
+from ninefold.diff.compare import Entry, Training, distance, find, growth, recording, table
 from ninefold.diff.kinds import answer
 from ninefold.diff.resume import begin, lost
 from ninefold.diff.twice import possible
@@ -170,7 +170,7 @@ def test_gradients_that_were_let_go_are_told_where_weights_part_after_them() -> 
 
     found = answer(find(steps("A", 1.0, 1.0), steps("B", 1.02, 1.04)))
     assert found["kind"] == "step"
-    assert found["text"].startswith("Equal but for rounding (1 % at most, in gradients) up to ")
+    assert found["text"].startswith("Equal but for rounding (1 % at most, in gradients; from ")
     assert found["text"].endswith(", and before it gradients by at most 1.4 %.")
 
 
@@ -196,6 +196,68 @@ def test_a_loss_that_is_not_divided_is_told_though_its_gradients_are_clipped(cli
     assert ("gradients are equal, so they are divided" in found["text"]) == (a == 1.0)
 
 
+def test_what_has_grown_farther_than_rounding_does_by_itself_is_a_mistake() -> None:
+    def steps(name: str, *apart: float) -> Training:
+        return training(name, *({"loss loss": 1.0 + each, "grad a": 1.0} for each in apart))
+
+    one, other = steps("A", 0, 0, 0, 0), steps("B", 0, 1e-6, 2e-5, 3e-4)
+    parting = find(one, other)
+    assert answer(parting)["kind"] == "rounding"
+    assert parting.nudge == pytest.approx(1e-6, rel=0.1)
+    chaotic = growth(one, steps("A", 1e-6, 1e-6, 1e-5, 1e-4))
+    assert answer(find(one, other, grown=chaotic))["kind"] == "rounding"
+    found = answer(find(one, other, grown=growth(one, steps("A", *4 * [1e-7]))))
+    assert (found["kind"], found["step"]) == ("function", 3)
+    assert found["text"].startswith("Equal but for rounding (1e-06 at most; from step 2, the loss ")
+    assert find(one, steps("B", 0, 1e-6, 1e-6, 1e-6)).nudge == 0
+
+
+def test_what_several_optimizers_train_is_not_said_to_be_trained_by_none() -> None:
+    step = {"loss loss": 1.0, "grad a": 1.0}
+    one, other = training("A", {**step, "grad b": 1.0}), training("B", step, {"grad b": 1.0})
+    found = answer(find(one, other))
+    assert found["kind"] == "structure"
+    assert "another optimizer of B has it, and each optimizer's step is one" in found["text"]
+
+
+def test_gradients_that_are_not_set_to_zero_and_rows_in_another_order_are_named() -> None:
+    one = training("A", {"grad a": 1.0, "grad b": 3.0}, {"grad a": 2.0, "grad b": -1.0})
+    other = training("B", {"grad a": 1.0, "grad b": 3.0}, {"grad a": 3.0, "grad b": 2.0})
+    found = answer(find(one, other))
+    assert (found["kind"], found["step"]) == ("not-zeroed", 2)
+    assert found["text"].endswith("gradients of B add up: those of step 1 are in them, too "
+                                  "(zero_grad is not called).")  # fmt: skip
+    assert (
+        "gradients of A add up"
+        in answer(find(renamed_to("A", other), renamed_to("B", one)))["text"]
+    )
+    one, other = (
+        training(name, {"input x": 1.0, "loss loss": x}) for name, x in (("A", 1.0), ("B", 2.0))
+    )
+    for each, rows in ((one, [1.0, 2.0]), (other, [2.0, 1.0])):
+        each.first["examples"] = [["x", rows]]
+    assert answer(find(one, other))["kind"] == "order"
+
+
+def renamed_to(name: str, of: Training) -> Training:
+    return Training(name, of.steps)
+
+
+def test_indices_of_unlike_datasets_are_of_unlike_examples() -> None:
+    one, other = (training(name, {"input x": x, "loss loss": x})
+                  for name, x in (("A", 1.0), ("B", 2.0)))  # fmt: skip
+    other.steps[0] = [other.first, {**other.first}]  # two ranks, each with a half
+    for ranks, data, values in (
+        (one.steps[0], "Rows[8]", [4.0]),
+        (other.steps[0], "Rows[4]", [5.0, 6.0]),
+    ):
+        for rank, x in zip(ranks, values, strict=True):
+            rank |= {"data": [[data, [0, 1]]], "examples": [["x", [x, x + 10]]]}
+    found = answer(find(one, other))
+    assert found["kind"] != "same-on-ranks"
+    assert found["text"].endswith("; the loaders are of Rows[8] in A and Rows[4] in B.")
+
+
 def numbers(x: float, n: float = 10.0, bad: float = 0.0) -> list[float]:
     return [n, bad, 0.0, x, x**2, x]
 
@@ -206,7 +268,7 @@ def test_gradients_that_part_beside_an_equal_loss_are_no_mean_of_means() -> None
     other.first["micro"] = 4
     found = answer(find(one, other))
     assert found["kind"] == "function"
-    assert "the loss is equal, so gradients are not averaged, or" in found["text"]
+    assert "the loss is equal, so gradients are not averaged, a clip, " in found["text"]
 
 
 def test_a_frozen_weight_in_one_optimizer_alone_changes_no_training() -> None:
@@ -279,12 +341,21 @@ def test_padding_of_as_many_micro_batches_on_other_ranks_is_no_augmentation() ->
 def test_a_batch_that_a_network_gets_in_two_calls_is_no_other_batch() -> None:
     one = training("A", {"input x": 1.0, "output x": 1.0, "loss loss": 1.0, "grad a": 1.0})
     other = training("B", {"input x": 0.5, "output x": 0.5, "loss loss": 1.0, "grad a": 1.0})
-    other.first["entries"] += [[phase, "x[call 2]", *of] for phase, _, *of in other.first["entries"]
-                               if phase in ("input", "output")]  # fmt: skip
-    for entry in other.first["entries"]:
-        if entry[0] in ("input", "output"):
-            entry[-1] = numbers(0.5, n=5.0)
+    calls = [each for each in other.first["entries"] if each[0] in ("input", "output")]
+    for entry in calls:
+        entry[-1] = [5.0, 0.0, 0.0, 0.5, 0.5, 0.5]
+    other.first["entries"] += [[phase, "x[call 2]", *of] for phase, _, *of in calls]
     assert answer(find(one, other))["kind"] == "equal"
+    for each in (one, other):
+        each.first["modules"] = {"x": "BatchNorm1d"}
+    calls[1][-1] = [5.0, 0.0, 0.0, 0.6, 0.5, 0.5]
+    other.first["entries"] = [each for each in other.first["entries"] if each[0] != "loss"] + [
+        ["loss", "loss", "float32", 1, numbers(1.2)]]  # fmt: skip
+    found = answer(find(one, other))
+    assert found["kind"] == "batchnorm"
+    assert (
+        "its calls are 1 in A and 2 in B, and it takes mean and variance over each" in found["text"]
+    )
 
 
 def test_an_order_that_no_input_shows_is_told_by_the_loaders_also_a_batch_ahead() -> None:
@@ -409,7 +480,7 @@ def test_buffers_that_differ_alone_are_told_and_of_a_resumed_training_named_as_l
     one, other = (training("A", {**equal, "buffer mean": mean}) for mean in (1.0, 2.0))
     found = answer(find(one, other))
     assert found["kind"] == "rounding"
-    assert "but for the buffer mean, which training does not follow" in found["text"]
+    assert "but for the buffer mean, which changes no loss or gradient" in found["text"]
     assert dict(lost(one.steps, other.steps))["buffers"]
     assert not dict(lost(one.steps, one.steps))["buffers"]
     weights = {"param b": 1.0, "param c": 1.0}
@@ -417,7 +488,7 @@ def test_buffers_that_differ_alone_are_told_and_of_a_resumed_training_named_as_l
         training(name, {**equal, "buffer mean": x}, {**equal, **weights, "param a": x})
         for name, x in (("A", 1.0), ("B", 2.0))
     ]
-    assert "but for the parameter a, which training" in answer(find(*pair))["text"]
+    assert "but for the parameter a, which changes" in answer(find(*pair))["text"]
 
 
 def test_each_source_of_chance_is_tried_that_may_be_one_and_numpy_need_not_be_there() -> None:
@@ -487,6 +558,85 @@ def test_gradients_are_those_that_the_first_call_of_a_closure_computes(
     text = WRAPS + BY_CLOSURE.replace("torch.optim.Adam", optimizer)
     found = said(shell, text, "--steps=3", "whole", "detached")
     assert "At step 1: 2 of 4 parameters, first first.weight, have a gradient in A" in found
+
+
+RESUMED = """
+import os, sys, torch
+torch.manual_seed(0)
+net = torch.nn.Linear(8, 1)
+optimizer, out = torch.optim.AdamW(net.parameters(), 1e-3), sys.argv[1]
+saved = {"step": 0} if len(sys.argv) < 3 else torch.load(out + "/last.pt")
+if saved["step"]:
+    net.load_state_dict(saved["net"])
+    optimizer.load_state_dict(saved["optimizer"])
+for step, x in enumerate(torch.randn(20, 16, 8)[saved["step"]:], saved["step"] + 1):
+    def closure():
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+    if step == 2:
+        saved = {"net": net.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
+        torch.save(saved, out + "/last.pt")
+"""
+
+
+def test_what_was_restored_is_known_where_closures_call_the_network(shell: Shell) -> None:
+    found = said(shell, RESUMED, "--resume", "--steps=6", "{out}", "{out} again")
+    restored = "Restored: learning rate, weights, optimizer, position in the data"
+    assert found.startswith(f"B goes on after A's step 2. {restored}")
+
+
+TEACHER = """
+import copy, sys, torch
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.Tanh(), torch.nn.Linear(64, 5))
+teacher = copy.deepcopy(net).requires_grad_(False)
+optimizer = torch.optim.SGD(net.parameters(), 0.05, momentum=0.9)
+inputs, scale = torch.randn(20, 32, 20), float(sys.argv[2])
+for x in inputs:
+    with torch.no_grad():
+        aim = teacher(x)
+    optimizer.zero_grad()
+    output = scale * net(x) / scale
+    loss = output.square().mean() + (output.softmax(1) - aim.softmax(1)).square().mean()
+    loss.backward()
+    optimizer.step()
+    if sys.argv[1] == "follows":
+        with torch.no_grad():
+            for mine, theirs in zip(teacher.parameters(), net.parameters()):
+                mine.lerp_(theirs, 0.02)
+"""
+
+
+def test_a_mistake_that_grows_from_a_tiny_difference_is_no_rounding(shell: Shell) -> None:
+    found = said(shell, TEACHER, "follows 1", "stays 1")
+    assert found.startswith("Equal but for rounding (")
+    assert "; from step 2, the loss on) up to step " in found
+    assert said(shell, TEACHER, "follows 1", "follows 3").startswith(
+        "Nothing differs up to step 20"
+    )
+
+
+PACKED = """
+import sys, torch
+micro = int(sys.argv[1])
+torch.manual_seed(0)
+net, optimizer = torch.nn.LSTM(4, 8, batch_first=True), None
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+inputs, lengths = torch.randn(20, 8, 6, 4), torch.randint(1, 7, (20, 8))
+for x, of in zip(inputs, lengths):
+    optimizer.zero_grad()
+    for part in torch.arange(8).chunk(micro):
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x[part], of[part], True, False)
+        net(packed)[0].data.square().sum().backward()
+    optimizer.step()
+"""
+
+
+def test_indices_among_outputs_do_not_add_up_and_are_not_compared(shell: Shell) -> None:
+    assert said(shell, PACKED, "--steps=3", "1", "2").startswith("Nothing differs up to step 3")
 
 
 BY_VMAP = """
@@ -582,7 +732,7 @@ for _ in range(5):
     ("words", "begins"),
     [
         ("1.1 plain", "the output of act[call 2] (ReLU) differs by "),
-        ("1.0 scaled", "in B gradients are 1.02e+03 times as large as in A: that is its "),
+        ("1.0 scaled", "in B gradients are 1.02e+03 times as large as in A: that is the "),
     ],
 )
 def test_a_module_that_is_called_twice_and_a_scale_that_stays_are_named(

@@ -193,8 +193,9 @@ class Recorder:
             self.depth = None
         if not self.on:
             return
-        # A mean over examples does not add up; `loss` has it.
-        outputs = [(name, each) for name, each in self.named(found, module) if each.dim()]
+        # What does not add up over examples: a mean, which `loss` has, and indices.
+        own = self.named(found, module)
+        outputs = [(name, each) for name, each in own if each.dim() and has_fractions(each)]
         name = self.name_of(module)
         self.again[name] = self.again.get(name, 0) + 1
         for name, tensor in outputs:
@@ -250,6 +251,9 @@ class Recorder:
         else:
             self.watch_scaler()
         self.networks[id(network)] = network, prefix
+        for weight in network.parameters() if ASKED["nudge"] else ():
+            own = weight.data.to_local() if hasattr(weight, "to_local") else weight.data
+            own.mul_(1 + ASKED["nudge"] * self.repeated(own.device, own.numel()).view(own.shape))
         for path, module in network.named_modules():
             name = prefix + path if path else prefix[:-1] or "the network"
             self.modules[self.names.setdefault(id(module), name)] = type(module).__name__
@@ -264,6 +268,10 @@ class Recorder:
             self.table[device] = torch.tensor(made, dtype=torch.float64, device="cpu").to(device)
         return self.table[device]
 
+    def repeated(self, device, size):
+        """As many normal numbers as a tensor has elements."""
+        return self.numbers(device).repeat(-(-size // TABLE))[:size]
+
     def note(self, phase, name, tensor, by_example=False, tf32=False):
         """Add an entry; returns the projections of its rows.
 
@@ -276,7 +284,7 @@ class Recorder:
         elif tensor is not None:
             plain = readable(tensor, whole=phase not in ("input", "output", "loss"))
             each = rows(plain) if by_example else plain.reshape(1, -1)
-            own, found = measure(each, self.numbers(each.device))
+            own, found = measure(each, self.repeated(each.device, each.shape[-1]))
             dtype = str(plain.dtype)[len("torch.") :]
             if tf32 and plain.is_cuda and dtype == "float32":
                 dtype = "TF32"
@@ -394,6 +402,12 @@ class Recorder:
         if self.micro > self.begun and not self.repeats:  # it has computed the gradients
             self.entries = [each for each in self.entries if each[0] != "grad"]
             self.note_gradients(optimizer)
+            # The first call may be what has named the weights.
+            names = enumerate(name for name, *_ in self.trained(optimizer))
+            known = {f"parameter {number}": name for number, name in names}
+            for entry in self.entries:
+                what, of, name = entry[1].rpartition(" of ")
+                entry[1] = what + of + known.get(name, name)
         self.repeats = True
 
     @quiet
@@ -542,6 +556,10 @@ def tensors_in(values):
     return [tensor for value in each for tensor in tensors_in(value)]
 
 
+def has_fractions(tensor):
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
 def readable(tensor, whole=False):
     """A strided tensor of real numbers: of a sparse one all, of a DTensor this rank's part.
 
@@ -575,14 +593,14 @@ def rows(tensor):
 
 
 def measure(each, numbers):
-    """A projection of each row on the numbers, which repeat, and what the rows become: n, how many
-    are not finite, zeros, sums of x and x^2, and of the projections.
+    """A projection of each row on the numbers, and what the rows become: n, how many are not
+    finite, zeros, sums of x and x^2, and of the projections.
 
-    each: (rows, columns). Numbers that are not finite count as 0.
+    each: (rows, columns). numbers: (columns). Numbers that are not finite count as 0.
     """
-    torch, size = sys.modules["torch"], each.shape[-1]
+    torch = sys.modules["torch"]
     wide = each.to(torch.float64, copy=True).nan_to_num_(0.0, 0.0, 0.0)
-    line, own = wide.flatten(), wide @ numbers.repeat(-(-size // TABLE))[:size]
+    line, own = wide.flatten(), wide @ numbers
     n = wide.new_tensor(line.numel())
     counts = n, n - each.isfinite().sum(), n - each.count_nonzero()
     return own, torch.stack([*counts, line.sum(), line @ line, own.sum()])
