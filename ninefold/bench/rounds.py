@@ -157,7 +157,7 @@ class Alive(HeldCommand):
             steps = turn.steps if turn else "more"
             raise self.command.failure(
                 f"it ends after {counted(self.steps, 'step') if self.steps else 'its first steps'}",
-                f"a turn takes {steps}, and it is started again when it ends",
+                f"a turn takes {steps} that count, and it is started again when it ends",
                 "let it train longer, or --whole",
             )
         self._measured.restarts[self.name] += 1

@@ -251,7 +251,7 @@ class Recorder:
         else:
             self.watch_scaler()
         self.networks[id(network)] = network, prefix
-        for weight in network.parameters() if ASKED["nudge"] else ():
+        for weight in filter(has_fractions, network.parameters()) if ASKED["nudge"] else ():
             own = weight.data.to_local() if hasattr(weight, "to_local") else weight.data
             own.mul_(1 + ASKED["nudge"] * self.repeated(own.device, own.numel()).view(own.shape))
         for path, module in network.named_modules():
