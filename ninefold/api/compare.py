@@ -25,7 +25,7 @@ from ninefold.words import as_value
 def compare(
     model: Any,
     dataset: Any,
-    loss: Any,
+    loss: Any = None,
     *,
     test: Any = None,
     metric: Callable[[Any, Any], Any] | None = None,

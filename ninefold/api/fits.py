@@ -20,7 +20,7 @@ from ninefold.words import as_value
 def fits(
     model: Any,
     dataset: Any,
-    loss: Any,
+    loss: Any = None,
     *,
     forward: Callable[[Any, Any], Any] | None = None,
     batch_size: int | None = None,
