@@ -73,7 +73,9 @@ def _open(found: Decision[StudyFacts]) -> str:
         return f"Not decided: {score} of {len(found.unscored)} configurations is still open."
     if facts.few:
         so_far = facts.label(found.named)
-        return f"Too few {facts.unit}s to tell: {so_far} is the fastest so far."
+        of_all = {*found.rivals} <= {*found.candidates}
+        fastest = "the fastest" if of_all else "the fastest acceptable one"
+        return f"Too few {facts.unit}s to tell: {so_far} is {fastest} so far."
     if 1 < len(left) <= FEW_LEFT:  # then what all of them share, and not all acceptable ones
         parts = facts.precision, _strategy
         for shared, other in (parts, parts[::-1]):

@@ -187,6 +187,10 @@ def test_two_timing_rounds_decide_nothing_and_three_a_factor(tmp_path):
     answer = read(two).answer
     assert answer.lead == "Too few rounds to tell: none, autocast is the fastest so far."
     assert (answer.decided, answer.train) == (False, None)
+    lossy = study(tmp_path / "lossy", far, rounds=2, lost={NONE_AUTOCAST: 0.1}, seeds=5,
+                  ask="[time, score]")  # fmt: skip
+    lead = read(lossy).answer.lead
+    assert lead == "Too few rounds to tell: none, scaler is the fastest acceptable one so far."
     answer = read(study(tmp_path / "three", far, rounds=3)).answer
     assert answer.lead.startswith("Use one process in autocast: 2.0")
 
