@@ -16,15 +16,15 @@ CELL = 60  # characters of what stands last in a row, such as a command
 
 
 def narrowed(
-    rows: Sequence[tuple[str, ...]], seconds: Mapping[str, float]
+    rows: Sequence[tuple[str, ...]], seconds: Mapping[str, float], most: int = ROWS
 ) -> list[tuple[str, ...]]:
     """Return what a terminal has room for of a table of contestants, whose header comes first.
 
-    The first of them and the fastest others, by their seconds; without columns of one value, and
-    without the verdict that the lead says of two.
+    The first of them and the fastest others, by their seconds, `most` in all; without columns of
+    one value, and without the verdict that the lead says of two.
     """
     header, first, *others = rows
-    by_speed = sorted(others, key=lambda row: seconds.get(row[0], math.inf))[: ROWS - 1]
+    by_speed = sorted(others, key=lambda row: seconds.get(row[0], math.inf))[: most - 1]
     kept = [header, first, *(row for row in others if row in by_speed)]
     needless = {"verdict"} if len(others) == 1 else set[str]()
     if len({row[-1] for row in rows[1:]}) == 1:

@@ -16,7 +16,7 @@ from typing import Any
 from ninefold.answer.decision import Decision, are_decided, decide
 from ninefold.answer.facts import Facts
 from ninefold.answer.needed import rounds_for_pair
-from ninefold.answer.screen import ROWS, left_out, narrowed, screen
+from ninefold.answer.screen import left_out, narrowed, screen
 from ninefold.answer.words import OPEN_LEAD, clause, disturbed, interval, percent, shown, speedup
 from ninefold.numbers import counted
 from ninefold.progress import aligned
@@ -91,8 +91,8 @@ class Times:
         ]
 
     def __repr__(self) -> str:
-        rows = aligned(narrowed(self._table(), self.seconds))
-        more = left_out(self.caveats, rows=len(self.seconds) - ROWS)
+        rows = aligned(narrowed(self._table(), self.seconds, len(self.seconds)))
+        more = left_out(self.caveats)
         after = f"{counted(self.rounds, 'round')}{more}."
         return screen(self.sentence, rows, self.caveats, after)
 

@@ -286,6 +286,15 @@ def test_all_are_told_against_the_first_or_the_baseline_and_above_1_is_faster() 
         assert of.cells(baseline or "a") == ("1", "", "baseline")
 
 
+def test_each_step_is_in_the_table_as_no_file_has_the_others() -> None:
+    log = TurnLog()
+    for number in range(3):
+        for name in "abcdefgh":
+            log.add(name, number, seconds=1.0 + number / 100, steps=1)
+    lines = repr(told([*"abcdefgh"], log, Settings())).splitlines()
+    assert {line[0] for line in lines if line[1:3] == "  "} == {*"abcdefgh"}
+
+
 def test_times_are_shown_as_text_html_and_rows() -> None:
     of = found(1.5)
     assert "b     1500" in repr(of)
