@@ -398,15 +398,19 @@ def not_installed(field: str, value: object, package: str, extra: str) -> Config
     return ConfigError(field, value, f"{package} is not installed", f"the extra {extra} has it", do)
 
 
-def suggestion(word: str, known: Iterable[str], begin: str = "") -> str:
+def suggestion(
+    word: str, known: Iterable[str], begin: str = "", listed: Iterable[str] | None = None
+) -> str:
     """The name in `known` that resembles `word`, or if none does, all of them.
 
-    begin: what all of them begin with; that alone makes none resemble another.
+    begin: what all of them begin with; that alone makes none resemble another. listed: what is
+    named in place of all of them.
     """
     names = sorted(known)
     ends = [name.removeprefix(begin) for name in names]
     near = difflib.get_close_matches(word.removeprefix(begin), ends, n=1)
-    return f"did you mean {begin}{near[0]}?" if near else f"known are {', '.join(names)}"
+    shown = names if listed is None else sorted(listed)
+    return f"did you mean {begin}{near[0]}?" if near else f"known are {', '.join(shown)}"
 
 
 def nearest(word: str, options: Iterable[str]) -> str:

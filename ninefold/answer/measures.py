@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from statistics import fmean
+from statistics import fmean, harmonic_mean
 from typing import Any
 
 from ninefold.answer.cell import Cell
 from ninefold.answer.runs import Point, Run, RunGroup, finite
 from ninefold.score import IMAGES, SHARE, Score
+from ninefold.stats.statistics import estimate
+from ninefold.stats.verdicts import Estimate
 
 MAX_FIGURES = 20  # further figures of a task that are shown
 
@@ -59,6 +61,12 @@ class Measure:
                 if known and key is not None:
                     found.setdefault(cell, {})[key] = fmean(known)
         return found
+
+    def estimated(self, known: Mapping[int, float]) -> Estimate:
+        """The mean of its values with their spread; of a rate that of the mean seconds."""
+        found = estimate(known)
+        is_rate = self.of_time and self.better == "more" and min(known.values()) > 0
+        return replace(found, mean=harmonic_mean([*known.values()])) if is_rate else found
 
 
 SECONDS = Measure(

@@ -187,9 +187,8 @@ def _near(key: str, command: str) -> str:
         return f"did you mean {' or '.join(same[:3])}?"
     if begin and (near := {name for name in known if name.startswith(begin)}):
         return suggestion(key, near, begin)
-    found = suggestion(key, known)
     top = (name for name in known if "." not in name)  # with all of them it would be a page
-    return found if found.startswith("did you mean") else suggestion(key, top)
+    return suggestion(key, known, listed=top)
 
 
 def _given(key: str, given: Sequence[str]) -> str:

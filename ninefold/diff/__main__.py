@@ -7,6 +7,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from ninefold.bench.change import require_effect
 from ninefold.bench.command import Command
 from ninefold.bench.commands import prepared, set_up_copies
 from ninefold.bench.options import CommandsParser, Rule, add_shared
-from ninefold.diff.compare import Divergence, Training, find, growth
+from ninefold.diff.compare import Divergence, find, growth
 from ninefold.diff.kinds import answer, remarks
 from ninefold.diff.resume import resumed
 from ninefold.diff.starts import record
@@ -32,6 +33,7 @@ EXAMPLES = """examples:
   ninefold diff --revisions main HEAD -- python train.py
 """
 EQUAL = ("equal", "rounding")
+PLACE = itemgetter("step", "phase", "name")  # of an answer
 ORDER = "A's order of the data"
 # Kinds that hide what comes behind them, and what both have to look there.
 BEHIND = {
@@ -128,24 +130,21 @@ def compared(
     commands: Sequence[Command], keep: Path, asked: Namespace
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Compare two commands, and look behind what hides the rest; yields as of `answers`."""
-    one, parting = parted(commands, keep, asked.steps)
-    other, data = parting.other, answer(parting)
-    last = data
-    data["text"] = "\n".join([data["text"], *remarks(one, other)])
+    parting = parted(commands, keep, asked.steps)
+    data = last = answer(parting)
+    data["text"] = "\n".join([data["text"], *remarks(parting.one, parting.other)])
     yield data["text"], data
     switched = dict[str, str]()
     while not asked.only:
         found = [kind for kind in (last["kind"], *last["also"]) if kind in BEHIND]
         kind = next((kind for kind in found if BEHIND[kind] not in switched.values()), None)
-        if kind is None or (
-            BEHIND[kind] == ORDER and not one.order().keys() & other.order().keys()
-        ):
+        loaders = parting.one.order().keys() & parting.other.order().keys()
+        if kind is None or (BEHIND[kind] == ORDER and not loaders):
             break
-        switched[kind] = BEHIND[kind]
-        one, parting = parted(commands, keep, asked.steps, [*switched])
-        same = [last[key] for key in ("step", "phase", "name")]
+        switched[kind], before = BEHIND[kind], PLACE(last)
+        parting = parted(commands, keep, asked.steps, [*switched])
         last = answer(parting)
-        if [last[key] for key in ("step", "phase", "name")] == same:
+        if PLACE(last) == before:
             break  # it does not come from what was switched off
         data["behind"].append(last)
         said = f"{last['text'][0].lower()}{last['text'][1:]}"
@@ -156,10 +155,10 @@ def compared(
 
 def parted(
     commands: Sequence[Command], keep: Path, steps: int, without: Sequence[str] = ()
-) -> tuple[Training, Divergence]:
-    """The first training, and where the second one parts from it. without: what hides the rest.
+) -> Divergence:
+    """Where two commands part. without: kinds of differences, whose causes are switched off.
 
-    Where they part by what rounding may have grown to, the first one shows how far it does.
+    If rounding may have grown that far, the first one is run again, to measure how far it grows.
     """
     one = record(commands[0], keep, steps, without=without)
     replay = one.order() if ORDER in map(BEHIND.get, without) else None
@@ -167,10 +166,10 @@ def parted(
     changes = {command.name: command.changes for command in commands}
     require_effect(changes, {of.name: of.hellos for of in (one, other)})
     parting = find(one, other)
-    if nudge := parting.nudge:
-        nudged = record(commands[0], keep, steps, without=without, nudge=nudge)
-        parting = find(one, other, grown=growth(one, nudged))
-    return one, parting
+    if not parting.nudge:
+        return parting
+    nudged = record(commands[0], keep, steps, without=without, nudge=parting.nudge)
+    return find(one, other, grown=growth(one, nudged))
 
 
 if __name__ == "__main__":

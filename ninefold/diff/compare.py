@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ninefold.bench.messages import Hello
@@ -289,7 +288,7 @@ def table(ranks: Sequence[Rank], by_call: bool = True) -> Table:
     found = Table()
     for number, rank in enumerate(ranks):
         for phase, name, dtype, rows, numbers in rank["entries"]:
-            key = phase, name if by_call else re.sub(r"\[call \d+\]", "", name)
+            key = phase, name if by_call else without_call(name)
             entry, summed = Entry(dtype, rows, *numbers), PHASES[phase].summed
             if key not in found and (number == 0 or summed):
                 found[key] = entry
@@ -299,6 +298,11 @@ def table(ranks: Sequence[Rank], by_call: bool = True) -> Table:
         scale = found.get(SCALE)
         found["loss", "loss"] = loss.divided(len(ranks) * (scale.total if scale else 1.0))
     return found
+
+
+def without_call(name: str) -> str:
+    """`relu` of `relu[call 2]`."""
+    return re.sub(r"\[call \d+\]", "", name)
 
 
 def distance(one: Entry | None, other: Entry | None, least: float = 0.0) -> float:
@@ -358,7 +362,7 @@ def differences(
     one: Sequence[Rank],
     other: Sequence[Rank],
     before: float = 0.0,
-    alone: Mapping[str, float] = MappingProxyType({}),
+    alone: Mapping[str, float] | None = None,
 ) -> list[Difference]:
     """How two steps differ, entry by entry, in the order of a step.
 
@@ -374,7 +378,7 @@ def differences(
     usual = max([LIMITS["float32"], *map(unit, pairs.values())])
     for (phase, name), pair in pairs.items():
         own = unit(pair)
-        grown = min(GROWTH * min(before, alone.get(phase, before)), MOST)
+        grown = min(GROWTH * min(before, (alone or {}).get(phase, before)), MOST)
         limit = own if phase == "input" or not own else max(usual, grown)
         if phase in OPTIONS:  # which one may have as a tensor
             limit = ROUNDED if any(of.dtype == "float32" for of in pair if of) else 0.0

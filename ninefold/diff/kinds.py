@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -28,6 +27,7 @@ from ninefold.diff.compare import (
     taken,
     trained_on,
     underflow,
+    without_call,
 )
 from ninefold.numbers import counted
 
@@ -85,11 +85,9 @@ def nothing(parting: Divergence) -> Told:
     what = "Nothing differs" if known else "Of what could be recorded, nothing differs"
     text, harmless = f"{what} up to step {parting.step}", ""
     if parting.harmless:
-        harmless = (
-            f", but for {where(parting, parting.harmless)}, which changes no loss or gradient"
-        )
-        if parting.harmless.misses:
-            harmless = f", but for {where(parting, parting.harmless)}, which one alone has"
+        alone = parting.harmless.misses
+        why = "which one alone has" if alone else "which changes no loss or gradient"
+        harmless = f", but for {where(parting, parting.harmless)}, {why}"
     if parting.inexact is None or parting.worst <= EXACT:
         return "rounding" if parting.inexact else "equal", f"{text}: bit for bit{harmless}."
     return "rounding", f"{text} but by rounding ({since(parting)}){harmless}."
@@ -97,7 +95,8 @@ def nothing(parting: Divergence) -> Told:
 
 def since(parting: Divergence) -> str:
     """How far rounding goes, and from where on."""
-    worst, (step, each) = parting.worst, parting.inexact or (0, parting.last[0])
+    assert parting.inexact is not None
+    worst, (step, each) = parting.worst, parting.inexact
     far = f"{worst:.0e}" if worst < 0.01 else f"{100 * worst:.0f} %"
     of = ", in gradients" * (parting.kinks == worst > 0)
     return f"{far} at most{of}; from step {step}, {where(parting, each)} on"
@@ -170,9 +169,8 @@ def unlike(parting: Divergence, of: Difference | None = None) -> str:
 
 def calls(rank: Rank, name: str) -> int:
     """How often a rank calls the module with the output of this name."""
-    outputs = (re.sub(r"\[call \d+\]", "", other) for phase, other, *_ in rank["entries"]
-               if phase == "output")  # fmt: skip
-    return sum(other == name for other in outputs)
+    outputs = (other for phase, other, *_ in rank["entries"] if phase == "output")
+    return sum(without_call(other) == name for other in outputs)
 
 
 # What it means, by its phase.
@@ -191,7 +189,7 @@ def explain(parting: Divergence, each: Difference) -> Told:
     if each.phase in ("output", "loss", "grad"):
         if took_others(parting):
             return of_input(parting, each)
-        rows = [[x for rank in of for x in examples(rank, by_index=False)] for of in parting.ranks]
+        rows = [taken(ranks, by_index=False) for ranks in parting.ranks]
         if rows[0] != rows[1] and sorted(rows[0]) == sorted(rows[1]) and not unlike(parting):
             same = "the rows of the inputs are the same, in another order"
             return "order", f"{differs(parting, each)}: {same}"
@@ -408,14 +406,16 @@ def adds_up(parting: Divergence, number: int) -> bool:
     number: 0 for A, 1 for B.
     """
     entries, last = parting.entries("grad"), table(parting.until[number][-2])
-    rests = ((key, each, entries[1 - number].get(key), last.get(("grad", key)))
-             for key, each in entries[number].items())  # fmt: skip
-    least = ONE_FACTOR * math.sqrt(sum(each.square for each in entries[number].values()))
-    return all(
-        now and before and abs(each.total - now.total - before.total) <= least
-        and abs(each.folded - now.folded - before.folded) <= least
-        for _, each, now, before in rests
-    )  # fmt: skip
+    own, others = entries[number], entries[1 - number]
+    least = ONE_FACTOR * math.sqrt(sum(each.square for each in own.values()))
+    for key, each in own.items():
+        now, before = others.get(key), last.get(("grad", key))
+        if now is None or before is None:
+            return False
+        rests = each.total - now.total - before.total, each.folded - now.folded - before.folded
+        if max(map(abs, rests)) > least:
+            return False
+    return True
 
 
 def factor_of_loss(parting: Divergence) -> float | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from statistics import harmonic_mean
 
 from ninefold.answer import study
 from ninefold.answer.cell import Cell
@@ -25,7 +24,6 @@ from ninefold.answer.runs import Point, RunGroup, phases
 from ninefold.answer.study_facts import COPY, StudyFacts
 from ninefold.errors import one_line
 from ninefold.report.tree import CellReport, Figures, Group
-from ninefold.stats.statistics import estimate
 
 MeasureFigures = tuple[Measure, Mapping[Cell, Figures]]  # and its figures by cell
 
@@ -93,15 +91,9 @@ def _measures(facts: StudyFacts, points: Sequence[Point]) -> list[MeasureFigures
 def _figures(group: RunGroup, measure: Measure) -> dict[Cell, Figures]:
     """A measure of each cell that has values."""
     sources = measure.sources(group)
-
-    def mean(known: Mapping[int, float]) -> dict[str, float | None]:
-        """Of rates that of the mean seconds, beside which they stand."""
-        rates = measure.of_time and measure.better == "more" and min(known.values()) > 0
-        return {"mean": harmonic_mean([*known.values()])} if rates else {}
-
     return {
         cell: Figures(
-            **asdict(estimate(known)) | mean(known),
+            **asdict(measure.estimated(known)),
             values={str(key): value for key, value in sorted(known.items())},
             tried=len(sources[cell]),
         )

@@ -403,8 +403,8 @@ class Recorder:
             self.entries = [each for each in self.entries if each[0] != "grad"]
             self.note_gradients(optimizer)
             # The first call may be what has named the weights.
-            names = enumerate(name for name, *_ in self.trained(optimizer))
-            known = {f"parameter {number}": name for number, name in names}
+            trained = enumerate(self.trained(optimizer))
+            known = {f"parameter {number}": name for number, (name, *_) in trained}
             for entry in self.entries:
                 what, of, name = entry[1].rpartition(" of ")
                 entry[1] = what + of + known.get(name, name)
